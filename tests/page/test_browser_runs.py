@@ -191,6 +191,19 @@ def test_sql_shows_an_answer_before_a_query_is_typed(url: str, folder: Path, tab
 
 
 def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
+def test_a_table_of_very_many_rows_begins_with_the_first_of_them(url: str, tab: Any) -> None:
+    show(tab, url, f"view=sql&sql={quote('select run, range from runs, range(50) order by range')}")
+    assert tab.locator("tbody tr").count() == 301
+    ready(tab, lambda: tab.get_by_role("button", name="show all 500 rows").click())
+    assert tab.locator("tbody tr").count() == 500
+
+
+def test_parameters_of_a_query_that_are_no_json_are_none(url: str, tab: Any) -> None:
+    show(tab, url, "view=sql&query=loss_spikes&params=[")
+    assert tab.get_by_label("named query").input_value() == "loss_spikes"
+    assert tab.locator("main .error").count() == 0
+
+
     for seed in (1234567, 1234568):
         with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed}) as run:
             run.log({"loss": 1.0}, step=0)

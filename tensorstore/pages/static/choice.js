@@ -35,8 +35,16 @@ const MOST_RUNS = 30;
 export function tickedRuns(info, now) {
   const runs = newestFirst(info);
   if (now.runs === undefined) return runs.filter((run) => !isHidden(run, now)).slice(0, MOST_RUNS);
-  const wanted = new Set(listOf(now.runs));
-  return runs.filter(({ name }) => wanted.has(name));
+  const isBut = now.runs[0] === "-";
+  const named = new Set(listOf(now.runs.slice(Number(isBut))));
+  return runs.filter(({ name }) => named.has(name) !== isBut);
+}
+
+/** Return ticked runs as the state holds them: of many, "-" and the others, if these are fewer. @param {Info} info @param {string[]} names */
+export function ticking(info, names) {
+  const ticked = new Set(names);
+  const others = info.runs.map(({ name }) => name).filter((name) => !ticked.has(name));
+  return ticked.size > MOST_RUNS && others.length < ticked.size ? `-${JSON.stringify(others)}` : [...ticked];
 }
 
 /** Return their names. @param {Info} info @param {State} now */
@@ -53,14 +61,19 @@ export function comparedNames(info, now) {
 /** Return the range of steps that the state shows. @param {State} now */
 export const rangeOf = ({ from, to }) => ({ from: from ? Number(from) : null, to: to ? Number(to) : null });
 
+/** Return what the state holds as JSON, null if it is none. @param {string | undefined} text @returns {any} */
+export function held(text) {
+  try {
+    return JSON.parse(text ?? "null");
+  } catch {
+    return null;
+  }
+}
+
 /** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
 export function listOf(text) {
-  try {
-    const list = JSON.parse(text ?? "[]");
-    return Array.isArray(list) ? list.map(String) : [];
-  } catch {
-    return [];
-  }
+  const list = held(text);
+  return Array.isArray(list) ? list.map(String) : [];
 }
 
 /** Return a list of the state with a member toggled; null if empty. @param {string | undefined} text @param {string} member */

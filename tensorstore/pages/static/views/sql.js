@@ -2,7 +2,7 @@
 
 import { load, numberOf } from "../api.js";
 import { draw, panel, together } from "../chart.js";
-import { chosenRun, colorsOf, tickedNames } from "../choice.js";
+import { chosenRun, colorsOf, held, tickedNames } from "../choice.js";
 import { completing } from "../completion.js";
 import { isQuick } from "../diagnosis.js";
 import { failure, field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
@@ -88,13 +88,16 @@ export function sql(root, page) {
     fill(tools, select("named query", [["", "a query of my own"], ...queries.map(({ name }) => [name, name.replaceAll("_", " ")])], now.query ?? "",
       (query) => go({ query, sql: null, params: null, sort: null })), named && quiet(named.about));
     if (!named) return;
-    const values = JSON.parse(now.params ?? "{}");
+    const values = paramsOf();
     for (const parameter of named.parameters) {
       const box = h("input", { type: "search", value: values[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
         onchange: () => go({ params: { ...values, [parameter.name]: box.value } }, REPLACE) });
       tools.append(field(parameter.name, box, parameter.about));
     }
   }
+
+  /** @returns {Record<string, string>} */
+  const paramsOf = () => ({ ...held(now.params) });
 
   /** Return the runs that are queried, null for all. */
   const chosenNames = () => now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [chosenRun(page.info, now).name] : tickedNames(page.info, now);
@@ -107,7 +110,7 @@ export function sql(root, page) {
     try {
       if (answered?.key !== key) {
         fill(body, note("Running …"));
-        answered = { key, answer: await (now.query ? load("query", { run: name, query: now.query, parameters: JSON.parse(now.params ?? "{}") }) : load("sql", { runs: of, sql: now.sql ?? example })) };
+        answered = { key, answer: await (now.query ? load("query", { run: name, query: now.query, parameters: paramsOf() }) : load("sql", { runs: of, sql: now.sql ?? example })) };
         if (now.sql) keep(now.sql);
       }
       drawAnswer(answered.answer);
