@@ -1,6 +1,6 @@
 /** Elements made by code. A string is always text, so no name of a run becomes markup. */
 
-import { inOrder, number, printable, textOf } from "./format.js";
+import { count, inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
 
 /** Rows of a table or a list at first: browsers are slow with thousands. */
@@ -134,12 +134,14 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
     head.append(h("th", { class: column.number && "number", scope: "col", title: column.hint }, button));
   }
   const body = h("tbody");
-  for (const row of ordered) {
+  const most = state().all ? ordered.length : MOST_ROWS;
+  for (const row of ordered.slice(0, most)) {
     const line = h("tr", attributes ? attributes(row) : {});
     for (const column of columns) line.append(h("td", { class: column.number && "number" }, cellOf(column, row)));
     body.append(line);
   }
   if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
+  if (ordered.length > most) body.append(h("tr", {}, h("td", { colspan: columns.length }, h("button", { class: "plain", onclick: () => go({ all: 1 }, REPLACE) }, `show all ${count(ordered.length)} rows`))));
   if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
 }

@@ -2,7 +2,7 @@
 
 import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns } from "./choice.js";
 import { dashOf, lineColor } from "./colors.js";
-import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
+import { MOST_ROWS, fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
 import { REPLACE, go } from "./state.js";
 
