@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -25,6 +28,7 @@ STATIC = Path(__file__).resolve().parent / "static"
 _TICK_SECONDS = 0.5
 _TICKS_ENDED = 10
 _COMMENT_SECONDS = 15.0
+_MOST_BYTES = 16 << 20
 
 
 def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
@@ -36,8 +40,10 @@ def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
     def answer(request: Request) -> Response:
         return _respond(lambda: answers.answer(request.path_params["path"], request.query_params))
 
-    def annotate(request: Request) -> Response:
-        return _respond(lambda: answers.annotate(request.query_params))
+    async def post(request: Request) -> Response:
+        path, given = request.path_params["path"], await _posted(request)
+        work = answers.annotate if path == "notes" else partial(answers.answer, path)
+        return await run_in_threadpool(_respond, lambda: work(given))
 
     def npy(request: Request) -> Response:
         return _respond(lambda: answers.npy(request.query_params))
@@ -51,14 +57,24 @@ def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
     routes = [
         Route("/", index),
         Route("/api/events", events),
-        Route("/api/notes", annotate, methods=["POST"]),
         Route("/api/npy", npy),
         Route("/api/{path:path}", answer),
+        Route("/api/{path:path}", post, methods=["POST"]),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     app = Starlette(routes=routes)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
     return app
+
+
+async def _posted(request: Request) -> dict[str, str]:
+    """Return the parameters of a request, of which those in its body may be long."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise HTTPException(413)
+    return {**request.query_params, **dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))}
 
 
 def _respond(work: Any) -> Response:

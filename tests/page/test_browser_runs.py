@@ -424,6 +424,23 @@ def test_the_list_of_runs_says_which_of_them_run(tmp_path: Path, tab: Any) -> No
         living.wait_for(state="detached")
 
 
+def test_an_address_of_many_ticked_runs_names_the_others(tmp_path: Path, tab: Any) -> None:
+    for number in range(40):
+        with tensortrial.Run(tmp_path / f"run-{number:02d}") as run:
+            run.log({"loss": 1.0}, step=0)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=scalars")
+        ready(tab, lambda: tab.get_by_role("button", name="all", exact=True).click())
+        assert "40 of 40" in text(tab, "#runs summary")
+        ready(tab, lambda: tab.get_by_label("show run-07").uncheck())
+        assert "39 of 40" in text(tab, "#runs summary")
+        assert re.findall(r"run-\d\d", tab.url) == ["run-07"]
+        address = tab.url
+        show(tab, served, address.split("#")[1])
+        assert not tab.get_by_label("show run-07").is_checked()
+        assert tab.locator("#runs li input:checked").count() == 39
+
+
 def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     ready(tab, lambda: tab.get_by_label("search runs").fill('"lr":0.1'))

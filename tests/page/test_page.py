@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import zlib
 from pathlib import Path
@@ -85,8 +86,13 @@ def test_every_answer_has_a_strict_policy(served: Page) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_nothing_but_notes_takes_a_post(served: Page) -> None:
-    assert CLIENT.post(f"{served.url}api/sql", params={"runs": '["left"]', "sql": "select 1"}).status_code == 405
+def test_a_request_may_be_posted_if_it_is_too_long_for_an_address(served: Page) -> None:
+    parameters = {"runs": json.dumps(["left"]), "sql": f"select 1 as one -- {'x' * 200_000}"}
+    answer = CLIENT.post(f"{served.url}api/sql", data=parameters)
+    assert answer.json()["rows"] == [[1]]
+    assert CLIENT.post(f"{served.url}api/sql", data={"sql": "x" * 17_000_000}).status_code == 413
+    assert CLIENT.post(f"{served.url}api/sql", data=parameters, headers={"Origin": "http://evil"}).status_code == 403
+    assert CLIENT.post(served.url).status_code == 405
 
 
 def test_no_file_outside_of_the_folder_is_served(served: Page) -> None:

@@ -1,5 +1,7 @@
 /** The answers of the server. Nothing else knows an address or a payload. */
 
+import { link } from "./state.js";
+
 const SPECIAL = new Map(["NaN", "Infinity", "-Infinity"].map((text) => [text, Number(text)]));
 /** The keys of numbers, of which JSON lacks some. */
 const NUMBERS = new Set("min max mean last value values observed threshold maxAbs".split(" "));
@@ -12,7 +14,9 @@ const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value)
 
 /** The answers of a report by address, without a resolution or a part. @type {Record<string, any> | null} */
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
-const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
+const NO_RESOLUTION = { columns: "", points: "", count: "", from: "", to: "", statistics: "" };
+
+const LONGEST = 4000; // letters of an address, which servers limit
 
 export const NOT_IN_REPORT = "This report does not hold that. Open the run itself by: tensortrial page RUN";
 class NotInReport extends Error {}
@@ -23,18 +27,15 @@ export const unlessMissing = (loading) => loading.catch((error) => {
   return undefined;
 });
 
-/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out; objects become JSON @param {RequestInit} [how] @returns {Promise<any>} */
-async function fetchJson(path, parameters = {}, how = {}) {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(parameters)) {
-    if (value != null && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
-  }
-  const address = query.size ? `api/${path}?${query}` : `api/${path}`;
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] as those of `link` @param {boolean} [changes] whether it changes something @returns {Promise<any>} */
+async function fetchJson(path, parameters = {}, changes = false) {
+  const query = link({ ...parameters, ...(embedded && NO_RESOLUTION) }, {}).slice(1);
+  const address = `api/${path}${query && `?${query}`}`;
   if (embedded) {
     if (address in embedded) return embedded[address];
     throw new NotInReport(NOT_IN_REPORT);
   }
-  const response = await fetch(address, how).catch(() => { throw new TypeError("The server does not answer. The page continues once it runs again."); });
+  const response = await (changes || address.length > LONGEST ? fetch(`api/${path}`, { method: "POST", body: new URLSearchParams(query) }) : fetch(address)).catch(() => { throw new TypeError("The server does not answer. The page continues once it runs again."); });
   if (!response.ok) throw new Error(await problemOf(response));
   return JSON.parse(await response.text(), revived);
 }
@@ -100,7 +101,7 @@ export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && 
 
 /** Change what is noted about a run. @param {Run} run @param {Notes} change */
 export async function saveNotes(run, change) {
-  Object.assign(run, await fetchJson("notes", { run: run.name, change }, { method: "POST" }));
+  Object.assign(run, await fetchJson("notes", { run: run.name, change }, true));
 }
 
 /** Return what a report holds of one request for several runs. @param {string} path @returns {any[]} */
@@ -108,13 +109,11 @@ const heldOf = (path) => Object.entries(embedded ?? {}).filter(([address]) => ad
 
 /** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
 export async function loadScalarTable(runs) {
-  if (runs?.length === 0) return [];
   return embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : fetchJson("scalar_table", { runs });
 }
 
 /** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
 export async function loadScalars({ runs, names, points }) {
-  if (!runs.length || !names.length) return [];
   return embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
     : fetchJson("scalars", { runs, names, points });
 }

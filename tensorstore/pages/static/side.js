@@ -1,6 +1,6 @@
 /** The list of runs at the side of every view. */
 
-import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns } from "./choice.js";
+import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns, ticking } from "./choice.js";
 import { dashOf, lineColor } from "./colors.js";
 import { MOST_ROWS, fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
@@ -30,7 +30,7 @@ export function drawSide(side, info, now, view, ofOne) {
     h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen[0]} is shown` : chosen.length ? `${chosen.join(" and ")} are compared` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
     textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), "name, tag, note, metadata"),
     toolbar(
-      h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: [...new Set([...ticked, ...listed].map(({ name }) => name))] }) }, "all"),
+      h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: ticking(info, [...ticked, ...listed].map(({ name }) => name)) }) }, "all"),
       h("button", { class: "plain", onclick: () => go({ runs: [] }) }, "none"),
       now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
       keys.length > 0 && select("group by", [["", "not grouped"], ...keys.map((key) => [key, `by ${key}`])], now.group ?? "", (group) => go({ group }),
@@ -48,7 +48,7 @@ export function drawSide(side, info, now, view, ofOne) {
     const on = names.has(run.name);
     const isChosen = chosen.includes(run.name);
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
-      onchange: () => go({ runs: [...names].filter((name) => name !== run.name).concat(on ? [] : run.name) }) });
+      onchange: () => go({ runs: ticking(info, [...names].filter((name) => name !== run.name).concat(on ? [] : run.name)) }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${savedSteps(run)}`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: runLink(run.name, ofOne ? now.view : "overview"), "aria-current": isChosen && "true" }, run.name),
