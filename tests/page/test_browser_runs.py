@@ -1033,12 +1033,14 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
             assert all(each == marks[0] and each for each in marks), (zoomed, marks)
 
 
-def marks_of_y(folder: Path, tab: Any, values: list[float], options: str = "") -> list[str | None]:
-    """Return the marks of the y axis in the SVG of a chart of these values."""
+def marks_of_y(
+    folder: Path, tab: Any, values: list[float], options: str = "", of: Path | None = None
+) -> list[str | None]:
+    """Return the marks of the y axis in the SVG of a chart of these values, and of other runs in the folder `of`."""
     with tensortrial.Run(folder) as run:
         for step, value in enumerate(values):
             run.log({"loss": value}, step=step)
-    with serving(folder) as served:
+    with serving(of or folder) as served:
         show(tab, served, f"view=scalars{options}")
         tab.locator(".menu summary").click()
         with tab.expect_download() as saved:
@@ -1346,6 +1348,17 @@ def test_marks_of_y_are_short_numbers_near_the_values(
     tmp_path: Path, tab: Any, values: list[float], marks: list[str]
 ) -> None:
     assert marks_of_y(tmp_path / "run", tab, values, "&logy=1" if values[0] else "") == marks
+
+
+@pytest.mark.parametrize(("least", "marks"), [(0.5, ["1", "10", "100", "1000"]), (0.0, ["0", "50", "100", "150", "200"])])
+def test_a_line_that_would_hide_the_others_makes_an_axis_logarithmic(
+    tmp_path: Path, tab: Any, least: float, marks: list[str]
+) -> None:
+    with tensortrial.Run(tmp_path / "other") as run:
+        run.log({"loss": least}, step=0)
+    with tensortrial.Run(tmp_path / "another") as run:
+        run.log({"loss": 1.0}, step=0)
+    assert marks_of_y(tmp_path / "diverged", tab, [2.0, 200.0], of=tmp_path) == marks
 
 
 def test_the_axis_of_one_step_ends_at_the_next(tmp_path: Path, tab: Any) -> None:

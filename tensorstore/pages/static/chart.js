@@ -19,14 +19,17 @@ export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "l
 
 /** Return uPlot's scale of y: asinh for many decades of both signs. @param {Chart} chart */
 function scaleY({ logY = "0", lines }) {
-  const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
+  const held = lines.map(({ values }) => Array.from(values, (value) => value ?? NaN).filter(Number.isFinite));
+  const sizes = held.flat().filter((value) => value !== 0);
   const positive = sizes.every((value) => value > 0);
   const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
   const [least, most, median] = [ordered[0], ordered[ordered.length - 1], ordered[ordered.length >> 1]];
   const isCrowded = most > 1e7 * least; // uPlot has a mark for each decade
   if (logY === "1") return { distr: 3, isCrowded };
   if (!sizes.length) return { distr: 1, range: [-1, 1] }; // uPlot's is 0 to 100
-  if (logY === "0" || sizes.length < 2 || most < 1e4 * median) return { distr: 1 };
+  const tops = held.map((each) => each.reduce((a, b) => Math.max(a, b), 0)).sort((a, b) => a - b);
+  const isHiding = positive && sizes.length === held.flat().length && most > 30 * tops[(tops.length - 1) >> 1]; // one line the others
+  if (logY === "0" || sizes.length < 2 || (most < 1e4 * median && !isHiding)) return { distr: 1 };
   return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
 
