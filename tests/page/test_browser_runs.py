@@ -191,7 +191,6 @@ def test_sql_shows_an_answer_before_a_query_is_typed(url: str, folder: Path, tab
         assert "loss" in text(tab, "tbody")
 
 
-def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
 def test_a_table_of_very_many_rows_begins_with_the_first_of_them(url: str, tab: Any) -> None:
     show(tab, url, f"view=sql&sql={quote('select run, range from runs, range(50) order by range')}")
     assert tab.locator("tbody tr").count() == 301
@@ -205,6 +204,7 @@ def test_parameters_of_a_query_that_are_no_json_are_none(url: str, tab: Any) -> 
     assert tab.locator("main .error").count() == 0
 
 
+def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
     for seed in (1234567, 1234568):
         with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed}) as run:
             run.log({"loss": 1.0}, step=0)
@@ -1465,6 +1465,17 @@ def test_a_norm_is_one_chart_of_a_tensor(tmp_path: Path, tab: Any) -> None:
         titles = tab.locator(".panel h3").all_inner_texts()
         assert {"L2 norm", "L1 norm", "mean of |x|"} <= set(titles)
         assert not {"L2 norm of |x|", "L1 norm of |x|", "sum of |x|"} & set(titles)
+
+
+def test_statistics_of_a_tensor_that_do_not_change_are_one_line(tmp_path: Path, tab: Any) -> None:
+    form = tensortrial.ReductionConfig(["mean", "nan_count", "inf_count"], norms=["l2"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=form) as run:
+        for step in range(3):
+            run.save_tensor("w", np.arange(4.0) + step, step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=tensor&name=w")
+        assert "Did not change: NaN count 0, infinity count 0" in text(tab)
+        assert not {"NaN count", "infinity count"} & set(tab.locator(".panel h3").all_inner_texts())
 
 
 @pytest.mark.parametrize("width", [1280, 2560])

@@ -64,11 +64,13 @@ export function tensor(root, page) {
     const saved = series.statistics.filter(isSaved);
     const first = saved.filter((each) => each.statistic === statistic || each.statistic === "value");
     const others = saved.filter((each) => !first.includes(each));
+    const constant = others.filter(({ min, max, nonfinite }) => series.steps.length > 1 && !nonfinite && new Set([...min, ...max]).size === 1);
     drawRow(FIRST, first.map((each) => [series, each]));
     if (step !== null) await valuePanels(body, { ...query, step }, now);
     await drawRelated(query, first[0]?.statistic ?? "l2");
     await drawHistograms(histograms, query);
-    drawRow(SMALL, others.map((each) => [series, each]));
+    drawRow(SMALL, others.filter((each) => !constant.includes(each)).map((each) => [series, each]));
+    if (constant.length) body.append(h("p", { class: "quiet panel wide" }, "Did not change: ", constant.map(({ statistic, last }) => `${inWords(statistic)} ${number(last)}`).join(", ")));
   }
 
   /** Draw charts in a row, whose widths are known once all are there. @param {number} height @param {[Series, Statistic, string?][]} of */
