@@ -56,6 +56,7 @@ def test_saturated_activation_has_a_range_for_each_function(write: Write) -> Non
 def test_saturated_activation_is_content_with_statistics_inside_the_range(write: Write) -> None:
     plan = {"raw": False, "statistics": ("min", "max")}
     assert invoke_rule(rules.SaturatedActivation(write([{"tanh_input_0": np.ones((4, 2))}], **plan))) == []
+    assert invoke_rule(rules.SaturatedActivation(write([{"tanh_input_0": np.ones((0, 2))}], name="none", **plan))) == []
     beyond = write([{"tanh_input_0": np.full((4, 2), 99.0)}], name="beyond", **plan)
     with pytest.raises(InsufficientInformationForRuleInvocation, match="save_raw_tensor=True"):
         invoke_rule(rules.SaturatedActivation(beyond))

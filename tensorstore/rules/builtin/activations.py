@@ -89,14 +89,15 @@ class SaturatedActivation(BuiltinRule):
     def judge(self, view: StepView) -> None:
         tanh, sigmoid = self._modules() if self.is_default("tensor_regex") else ((), ())
         selector = Selector(self.collection_names or (), (*self.tensor_regex, *tanh, *sigmoid))
-        rows = self.find(view, selector)
-        least, most = np.array([self._range(view.tensors.names[row]) for row in rows.tolist()]).T
+        self.find(view, selector)  # raises if there is none
+        rows = view.find(selector, view.tensors.sizes != 0)
+        least, most = np.array([self._range(view.tensors.names[row]) for row in rows.tolist()]).reshape(-1, 2).T
         is_inside = (view.column("min", rows)[0] > least) & (view.column("max", rows)[0] < most)
         unclear = view.rows(rows[~is_inside])
         self.need_raw(unclear, selector)
         for row, raw in zip(unclear, view.values(unclear), strict=True):
             value = np.asarray(raw, np.float32)
-            if value.ndim == 0 or value.size == 0:
+            if value.ndim == 0:
                 continue
             low, high = self._range(row.name)
             inside = 100 * np.mean((value > low) & (value < high), axis=_BATCH)
