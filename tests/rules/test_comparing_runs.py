@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ def test_rank_divergence(tmp_path: Path) -> None:
         job.close()
     found = invoke_rule(rules.RankDivergence(tensortrial.create_trial(tmp_path / "run")))
     assert [(f.step, f.tensor, f.worker) for f in found] == [(1, "w", "worker_1"), (1, "g", "worker_2")]
+    nothing_finite = write_workers(tmp_path / "nan", {"worker_0": math.nan, "worker_1": math.nan})
+    assert invoke_rule(rules.RankDivergence(nothing_finite, collection_names="default")) == []
 
 
 def write_replicas(folder: Path, changed: float, **plan: Any) -> tensortrial.Trial:

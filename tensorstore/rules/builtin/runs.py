@@ -117,15 +117,15 @@ class RankDivergence(BuiltinRule):
     def _compare(self, of_name: Measured, is_gradient: bool) -> None:
         norms = of_name["l2"].tolist()
         shapes = {tuple(of_name.view.tensors.shapes[row]) for row in of_name.rows}
-        if len(norms) < 2 or len(shapes) > 1:
-            return
         finite = [norm for norm in norms if math.isfinite(norm)]
-        median = statistics.median(finite) if finite else math.nan
+        if len(norms) < 2 or len(shapes) > 1 or not finite:
+            return
+        median = statistics.median(finite)
         for at, norm in enumerate(norms):
             ratio = norm / median if median else math.inf if norm else 1.0
             limit = self.factor if is_gradient else 1 + self.tolerance_percent / 100
             # The median of two workers is between them, so two workers are compared with each other.
-            if len(norms) == 2 and finite and not is_gradient:
+            if len(norms) == 2 and not is_gradient:
                 ratio = norm / min(finite) if min(finite) else ratio
             if not (1 / limit <= ratio <= limit):
                 ((row, _),) = of_name.where([at])
