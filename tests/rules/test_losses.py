@@ -84,6 +84,7 @@ def test_loss_not_decreasing_says_how(write: Write) -> None:
 def test_a_loss_that_becomes_nan_after_zero_does_not_decrease(write: Write) -> None:
     (finding,) = invoke_rule(rules.LossNotDecreasing(write(losses([0.0, math.nan]), **LOSSES), num_steps=1))
     assert finding.sentence == "loss is nan after 0 since step 0"
+    assert invoke_rule(rules.LossNotDecreasing(write(losses([math.inf, 1.0]), name="inf", **LOSSES), num_steps=1)) == []
 
 
 def test_loss_not_decreasing_needs_selected_tensors(write: Write) -> None:

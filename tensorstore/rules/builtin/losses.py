@@ -76,7 +76,7 @@ class LossNotDecreasing(SelectingRule):
 
     def _compare(self, row: SavedTensor, loss: float, earlier: SavedTensor, before: float) -> None:
         fall = 100 * (before - loss) / abs(before) if before else -loss * math.inf if loss else 0.0
-        if fall > self.diff_percent:
+        if fall > self.diff_percent or (loss < math.inf and not before < math.inf):
             return
         since = f"since step {earlier.global_step}"
         if math.isnan(fall):
