@@ -183,18 +183,18 @@ class PoorWeightInitialization(BuiltinRule):
     steps: int = integer(10, "number of first steps to evaluate", least=1)
 
     def reset(self) -> None:
-        self._judged = 0
+        self._judged = set[int]()
         self._best: dict[tuple[str, str], tuple[float, int]] = {}
 
     def judge(self, view: StepView) -> None:
-        if self._judged >= self.steps:
+        if len(self._judged - {view.step}) >= self.steps:
             return
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, _GRADIENTS)
         judged = [self._judge_variances(view), self._judge_gradients(view), self._judge_losses(view)]
         if not any(judged):
             raise self.nothing(view, Selector(("gradients", "losses"), self._inputs().patterns))
-        self._judged += 1
+        self._judged.add(view.step)
 
     def _inputs(self) -> Selector:
         is_default = self.is_default("activation_inputs_regex")
