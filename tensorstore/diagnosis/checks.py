@@ -104,8 +104,7 @@ CHECKS = (
     ),
     Check(
         "OutputBiasGradient",
-        "call optimizer.zero_grad() before each backward, of an optimizer that has this parameter; nothing if the "
-        "gradients of several batches are added on purpose; pass a GradScaler to hook.register_scaler",
+        "call optimizer.zero_grad() before each backward",
         explains=OF_A_SPIKE,
     ),
     Check(
@@ -130,7 +129,7 @@ CHECKS = (
         "check that the optimizer has this parameter and a learning rate above 0, or freeze the parameter, which saves "
         "the time and memory of its gradient",
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
-        explains=("OutputBiasGradient", *RATIOS),
+        explains=RATIOS,
     ),
     Check(
         ANOMALY,
@@ -266,7 +265,6 @@ OF_SOFTMAX = Check(
     of_layers=False,
 )
 """The check of a cross-entropy loss whose input is the output of a softmax, so that it cannot fall to 0."""
-
 
 OF_ONE_CLASS = Check(
     "OutputBiasGradient",

@@ -260,7 +260,7 @@ def test_a_learning_rate_that_became_0_is_named_with_a_loss_that_does_not_fall(t
 def test_gradients_that_nothing_sets_to_zero_are_a_problem(tmp_path: Path) -> None:
     found = classified(tmp_path, lambda x: (x[:, 0] > 0).long() + (x[:, 1] > 0).long(), zeroes=False)
     assert "gradient/Sequential_2.bias is" in found.headline
-    assert found.headline.endswith("those of earlier steps are added to it, or it is scaled.")
+    assert found.headline.endswith("those of earlier steps are added to it.")
     assert found.problems[0].advice.startswith("call optimizer.zero_grad()")
     assert classified(tmp_path / "zeroed", lambda x: (x[:, 0] > 0).long() + (x[:, 1] > 0).long()).is_healthy
 

@@ -86,6 +86,16 @@ def test_poor_initialization_says_that_a_loss_was_never_finite(write: Write) -> 
     assert finding.sentence == "loss has not fallen below 1 for 1 step"
 
 
+def test_poor_initialization_counts_a_step_once_that_workers_count_differently(tmp_path: Path) -> None:
+    for worker in range(2):
+        with Job(tmp_path, f"worker_{worker}", 2) as job:
+            job.skip(EVAL if worker else TRAIN)
+            for _ in range(10):
+                job.step({"g": np.linspace(0, 1e-4, 9)}, TRAIN, **GRADIENTS)
+    found = invoke_rule(rules.PoorWeightInitialization(tensortrial.create_trial(tmp_path), steps=4))
+    assert sorted({each.step for each in found}) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("value", [np.full(4, math.nan), np.ones(1), np.zeros(0)], ids=["nan", "one", "none"])
 @pytest.mark.parametrize("plan", [{}, {"raw": False, "histogram": True}], ids=["raw", "histogram"])
 def test_poor_initialization_needs_two_numbers_of_a_gradient(write: Write, value: Any, plan: dict[str, Any]) -> None:
@@ -224,14 +234,39 @@ def test_a_weight_that_begins_with_zeros_is_no_anomaly(write: Write) -> None:
     assert invoke_rule(rules.StatisticAnomaly(trial)) == []
 
 
-@pytest.mark.parametrize(("loss", "labels"), [(-1e4, 0), (math.nan, 0), (1.0, 1)])
-def test_a_loss_that_is_no_cross_entropy_bounds_no_gradient(tmp_path: Path, loss: float, labels: int) -> None:
-    """A NLLLoss of logits, to which no logarithm was applied, falls without end."""
-    with Job(tmp_path, is_ordered=True) as job:
-        for step in range(12):
-            fallen = loss / (step**2 + 1)
-            bound = -math.expm1(-fallen) if loss == 1 else 0.01
-            values = {"0_output_0": np.ones((32, 3)), "NLLLoss_output_0": np.float64(fallen)}
-            job.step({**values, "gradient/0.bias": np.array([-bound, bound / 2, bound / 2])}, TRAIN)
-    trial = tensortrial.create_trial(tmp_path)
-    assert len(invoke_rule(rules.OutputBiasGradient(trial))) == labels
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (lambda step: 1 / (step**2 + 1), "of one class"),
+        (lambda step: 0.2 if step == 11 else 1 / (step**2 + 1), ""),  # a batch with an example of a rare class
+        (lambda step: -1e4 / (step**2 + 1), ""),  # a NLLLoss of logits, to which no logarithm was applied
+        (lambda step: math.nan, ""),
+    ],
+    ids=["one class", "a rare class", "logits", "nan"],
+)
+def test_labels_are_of_one_class_if_all_losses_are_explained_by_one(tmp_path: Path, loss: Any, says: str) -> None:
+    def distance(step: int) -> float | None:
+        return None if step == 11 else -math.expm1(-max(loss(step), -1.0))
+
+    found = of_bias(tmp_path, loss, distance)
+    assert [says in each.sentence for each in found] == [True] * bool(says)
+
+
+@pytest.mark.parametrize(("scale", "is_updated", "fires"), [(1, True, True), (4, True, False), (1, False, False)])
+def test_a_gradient_that_grows_while_the_loss_falls_is_a_sum(
+    tmp_path: Path, scale: int, is_updated: bool, fires: bool
+) -> None:
+    """A scaled one is too large at once. Without updates, the gradients of several batches are added on purpose."""
+    found = of_bias(tmp_path, lambda step: 1 / (step + 1), lambda step: scale * 0.2 * (step + 1), is_updated)
+    assert [each.step for each in found] == [3] * fires
+
+
+def of_bias(run: Path, loss: Any, distance: Any, is_updated: bool = True) -> list[Any]:
+    """Evaluate OutputBiasGradient. `loss` and `distance` are functions of the step; the latter may return None."""
+    with Job(run, is_ordered=True) as job:
+        for step in range(14):
+            values = {"0_output_0": np.ones((512, 3)), "NLLLoss_output_0": np.float64(loss(step))}
+            if (size := distance(step)) is not None:
+                values["gradient/0.bias"] = np.array([-size, size / 2, size / 2])
+            job.step(values | ({"update/0.bias": 1.0} if is_updated else {}), TRAIN)
+    return invoke_rule(rules.OutputBiasGradient(tensortrial.create_trial(run)))

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from typing import Any
 
 import numpy as np
 
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
+from ...mode import ModeKeys
 from ...snapshot.saved_steps import StepInfo
 from ..parameter import integer, number
-from ..reader import Measured, Rows, Selector, StepView
+from ..reader import Measured, Selector, StepView
 from .base import BuiltinRule, training_mode
 from .robust import relative_distance, robust_score
 
 _GRADIENTS = Selector(("gradients",))
 _CROSS_ENTROPIES = Selector(patterns=(r"^(CrossEntropyLoss|NLLLoss|BCEWithLogitsLoss)_output_0$",))
-_OUTPUTS = Selector(patterns=(r"_output_\d+$",))
 _OF_PARAMETERS = Selector(patterns=("^gradient/",))
-_FEWEST_EXAMPLES = 8
-"""The fewest examples of a batch. The labels of fewer are often of one class."""
-_LARGEST = 1.1
-"""More than the largest possible distance of two distributions, which is 1."""
+_LARGE, _TIMES = 0.3, 3.0
+"""The distance, and the multiple of its bound, above which it is of several batches. A smaller one may be scaled."""
+_ROUNDED = 1.1
+"""The factor by which rounding may move a distance above its bound."""
 _LEARNED = 0.03
 """A smaller distance shows that the model has learned the shares of the classes. Before, a rare one looks like none."""
+_FEWEST, _MANY = 8, 2000
+"""The fewest examples of a batch, and of all batches later, whose labels are not of one class by chance."""
 
 
 class VanishingGradient(BuiltinRule):
@@ -92,88 +95,80 @@ class OutputBiasGradient(BuiltinRule):
     """Fires if the gradient of the last bias of a classifier does not fit its loss.
 
     Half the sum of its absolute values is the distance between the mean predicted probabilities of a batch and the
-    shares of the classes in its labels. The mean cross-entropy L of a batch bounds it by 1 - exp(-L), which is below 1.
+    shares of the classes in its labels. The mean cross-entropy L of a batch bounds it by 1 - exp(-L).
 
-    - It is above 1 at `patience` saved steps, but was not at the first ones: gradients of earlier steps are added to
-      it, because nothing sets them to zero, or an unregistered GradScaler scales it.
-    - It is at least `share` of 1 - exp(-L) at all saved steps, and below 0.03 at one of them: the labels of each batch
-      are of one class. This is reported after the last step.
+    - It is above 0.3 and three times its bound at `patience` saved steps, and the bias is updated at the first ones:
+      gradients of earlier steps are added to it, because nothing sets them to zero. Above the sum of all bounds, it is
+      scaled, which is not reported.
+    - It is at least `share` of its bound at all saved steps, and after it was below 0.03, the losses of at least 2000
+      examples are below 0.06: the labels of each batch are of one class.
 
-    Evaluates the losses CrossEntropyLoss, NLLLoss and BCEWithLogitsLoss of PyTorch, the latter with one output.
+    Both are reported after the last step. Evaluates the losses CrossEntropyLoss, NLLLoss and BCEWithLogitsLoss of
+    PyTorch, the latter with one output.
     """
 
-    patience: int = integer(
-        5, "saved steps at the beginning that show the usual size, and later ones above it", least=1
-    )
+    patience: int = integer(5, "the fewest saved steps that show a fault", least=1)
     share: float = number(0.9, "the labels are of one class if the distance is this share of its bound", 0, 1)
-    steps: int = integer(10, "the fewest saved steps by which the labels are judged", least=1)
 
     def reset(self) -> None:
-        self._steps: defaultdict[str, int] = defaultdict(int)
-        self._above: defaultdict[str, int] = defaultdict(int)
-        self._scaled = set[str]()
-        self._least: dict[str, tuple[float, SavedTensor]] = {}
-        self._has_learned = set[str]()
+        self._saved: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, _CROSS_ENTROPIES)
-        losses, gradients = self.find(view, _CROSS_ENTROPIES), self.find(view, _OF_PARAMETERS)
-        for row, loss in zip(losses, view.rows(losses), strict=True):
-            if f"{loss.name.removesuffix('0')}1" in view.tensors.rows_of:
-                continue  # the gradient is of the losses of several batches, such as those of a discriminator
-            found = _last_bias(view, row, gradients, loss.name.startswith("BCE"))
-            if found is None or loss.scalar is None:
+        losses, _ = self.rows(view, _CROSS_ENTROPIES), self.find(view, _OF_PARAMETERS)
+        for loss in losses:
+            # With a second loss, the gradient is of several batches, such as those of a discriminator.
+            is_alone = f"{loss.name.removesuffix('0')}1" not in view.tensors.rows_of
+            if not is_alone or loss.scalar is None or (found := _last_bias(view, loss)) is None:
                 continue
-            (bias,) = view.rows(np.array(found[:1]))
-            if (mean := self.statistic_of(view, bias, _GRADIENTS, "abs_mean")) is not None:
-                classes = bias.shape[0]
-                self._compare(bias, mean * max(classes / 2, 1), loss.scalar, found[1] // classes)
-
-    def _compare(self, bias: SavedTensor, distance: float, loss: float, examples: int) -> None:
-        worker = bias.worker
-        self._steps[worker] += 1
-        bound = -math.expm1(-loss) if loss > 0 else 0.0
-        share = distance / bound if bound > 0 and examples >= _FEWEST_EXAMPLES else math.nan
-        least, first = self._least.get(worker, (math.inf, bias))
-        # NaN, which no comparison undoes, for a gradient that is multiplied by a scale or a sum of several.
-        self._least[worker] = (min(share, least) if share < _LARGEST and least == least else math.nan), first
-        if distance < _LEARNED:
-            self._has_learned.add(worker)
-        if not _LARGEST < distance < math.inf:
-            return
-        if self._steps[worker] <= self.patience:
-            self._scaled.add(worker)
-        self._above[worker] += 1
-        if self._above[worker] >= self.patience and worker not in self._scaled:
-            sentence = f"is {distance:.3g} times as large as the loss of one batch can make it"
-            self.fires(bias, distance, 1.0, f"{sentence}: those of earlier steps are added to it, or it is scaled")
+            bias, examples = found
+            mean, size = (self.statistic_of(view, bias, _GRADIENTS, name) or 0.0 for name in ("mean", "abs_mean"))
+            if bias.shape == [1] or abs(mean) <= size / 100:  # the gradient of a softmax sums to 0
+                is_updated = f"update/{bias.name.removeprefix('gradient/')}" in view.tensors.rows_of
+                saved = bias, loss, size * max(bias.shape[0] / 2, 1), examples, is_updated
+                self._saved[loss.name, loss.worker].append(saved)
 
     def invoke_at_end(self) -> bool:
-        for worker, (least, bias) in self._least.items():
-            if least >= self.share and self._steps[worker] >= self.steps and worker in self._has_learned:
-                all_steps = f"all {self._steps[worker]} saved steps"
-                sentence = f"has at least {100 * least:.0f} % of the size that the loss allows at {all_steps}"
-                self.fires(bias, least, self.share, f"{sentence}: the labels of each batch are of one class")
+        for saved in self._saved.values():
+            with np.errstate(all="ignore"):
+                self._judge_bias(*zip(*saved, strict=True))
         return self.has_reports
 
+    def _judge_bias(self, biases: Any, losses: Any, *columns: Any) -> None:
+        (distances, examples, are_updated), bias = map(np.array, columns), biases[0]
+        scalars, steps = np.array([(loss.scalar, loss.mode_step + 1) for loss in losses]).T
+        bounds = -np.expm1(-scalars)
+        limits = scalars if bias.shape == [1] else bounds  # the weights of BCEWithLogitsLoss need not sum to 1
+        large = np.flatnonzero(distances > np.maximum(_LARGE, _TIMES * limits))
+        is_scaled = (distances > _ROUNDED * np.fmax.accumulate(limits) * steps).any()
+        if len(large) >= self.patience and are_updated[: self.patience].all() and not is_scaled:
+            times = (distances / limits)[large[0]]
+            sentence = f"is {times:.3g} times as large as the loss of one batch can make it"
+            self.fires(biases[large[0]], times, _TIMES, f"{sentence}: those of earlier steps are added to it")
+        shares, learned = distances / bounds, np.flatnonzero(distances < _LEARNED)
+        if len(shares) >= self.patience and (shares >= self.share).all() and (shares < _ROUNDED).all() and len(learned):
+            first = losses[learned[0]]
+            values = self.base_trial.tensor(first.name).values(ModeKeys[first.mode], first.worker)
+            later = [float(value) for step, value in values.items() if step > first.mode_step]
+            fewest = examples.min()
+            if fewest >= _FEWEST and len(later) * fewest >= _MANY and max(later) < 2 * _LEARNED:
+                sentence = f"has at least {100 * shares.min():.0f} % of the size that the loss allows"
+                why = f"at {len(shares)} saved steps: the labels of each batch are of one class"
+                self.fires(bias, shares.min(), self.share, f"{sentence} {why}")
 
-def _last_bias(view: StepView, loss: int, gradients: Rows, is_binary: bool) -> tuple[int, int] | None:
-    """Return the row of the gradient of the bias from which a loss was computed, and the size of that output."""
-    tensors = view.tensors
-    outputs = view.find(_OUTPUTS)
-    outputs, gradients = (each[tensors.workers[each] == tensors.workers[loss]] for each in (outputs, gradients))
-    ((place,), before, after) = (view.column("order", each)[0] for each in (np.array([loss]), outputs, gradients))
-    before[~(before < place)], after[~(after > place)] = -math.inf, math.inf
-    if not len(outputs) or not len(gradients):
-        return None
-    output = outputs[before.argmax()]
-    shape = tensors.shapes[output]
+
+def _last_bias(view: StepView, loss: SavedTensor) -> tuple[SavedTensor, int] | None:
+    """Return the gradient of the bias from which a loss was computed, and the number of examples."""
+    names, shapes = view.tensors.names, view.tensors.shapes
+    of_worker = np.flatnonzero(view.tensors.workers == loss.worker)
+    rows = of_worker[np.argsort(view.column("order", of_worker)[0])].tolist()
+    at = rows.index(view.tensors.row_of[loss.name, loss.worker])
+    output = next((row for row in reversed(rows[:at]) if "_output_" in names[row]), rows[at])
     # The gradients of the bias and of the weight of the last layer are the first.
-    for gradient in gradients[np.argsort(after)[:2]].tolist():
-        if tensors.names[gradient].endswith("bias") and len(shape) > 1 and tensors.shapes[gradient] == [shape[1]]:
-            return (gradient, int(tensors.sizes[output])) if is_binary == (shape[1] == 1) else None
-    return None
+    first = [row for row in rows[at:] if names[row].startswith("gradient/")][:2]
+    found = [row for row in first if names[row].endswith("bias") and shapes[row] == shapes[output][1:2]]
+    return (view.rows(np.array(found))[0], int(view.tensors.sizes[output]) // shapes[output][1]) if found else None
 
 
 def _largest(gradients: Measured) -> str:
