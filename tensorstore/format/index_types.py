@@ -9,12 +9,10 @@ from functools import lru_cache
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
-from .checksum import read_seal, seal_needs
+from .checksum import read_seal
+from .footer import footer_of, num_rows, texts_of
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -207,16 +205,13 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
     # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
     read_seal(path, end, size)
     try:
-        # A Parquet reader reads only the end of a file for this, so the end passes as a file.
-        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + end[-seal_needs(end, size) :]))
-        footer = metadata.metadata or {}
-        number = int(footer[FOOTER_FORMAT])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
+        footer = texts_of(whole := footer_of(end), FOOTER_FORMAT)
+        number, rows = int(footer[FOOTER_FORMAT]), num_rows(whole)
+    except ValueError as exc:
         raise CorruptFile(path, f"it has no index footer: {exc}") from exc
     if number > FORMAT:
-        raise UnknownFormat(
-            path, f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
-        )
+        reason = f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
+        raise UnknownFormat(path, reason)
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = _step_summaries(json.loads(footer[FOOTER_STEPS]), len(name_sets))
@@ -225,7 +220,7 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
             raise ValueError(f"{bad[0]!r} is not the path of a chunk")
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
         previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS]))
-        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, previous, compacted_at)
+        return IndexSummary(rows, steps, name_sets, chunks, previous, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 

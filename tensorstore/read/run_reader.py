@@ -353,7 +353,8 @@ class RunReader:
         rows = [row for row in rows if mode is GLOBAL or (row.mode_step == step and row.mode == mode.name)]
         if not rows:
             raise self._not_at_step(name, step, mode)
-        return sorted({row.worker: row for row in rows}.values(), key=_by_worker) if len(rows) > 1 else rows
+        of_workers = {row.worker: row for row in rows}
+        return [of_workers[worker] for worker in sorted(of_workers, key=natural)] if len(rows) > 1 else rows
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         """Return the row of a tensor at a step, of one worker or of the first one that has it."""
@@ -409,7 +410,7 @@ class RunReader:
             if not rows:
                 self._check_worker(worker, names)
         elif len({row.worker for row in rows}) > 1:
-            rows = sorted(rows, key=_by_worker, reverse=True)  # the rows of the first worker come last, and count
+            rows = sorted(rows, key=lambda row: natural(row.worker), reverse=True)  # the last one of a step counts
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
         is_global = mode is GLOBAL
         for row in rows if is_global else [row for row in rows if row.mode == mode.name]:
@@ -534,7 +535,3 @@ def refreshing(readers: Sequence[RunReader], wanted: bool) -> Iterator[None]:
     finally:
         for reader in readers:
             reader.wishes.remove(wish)
-
-
-def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:
-    return natural(row.worker)

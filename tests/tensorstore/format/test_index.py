@@ -97,6 +97,13 @@ def test_a_footer_that_is_longer_than_most_is_read(tmp_path: Path) -> None:
     assert len(tensortrial.create_trial(tmp_path).tensor_names()) == 2000
 
 
+def test_a_name_like_a_key_of_the_footer_is_a_name(tmp_path: Path) -> None:
+    name = f"\x18{chr(len(FOOTER_FORMAT))}{FOOTER_FORMAT.decode()}\x18\x0299"
+    with Job(tmp_path) as job:
+        job.step({name: 1.0})
+    assert tensortrial.create_trial(tmp_path).tensor_names() == [name]
+
+
 def test_sketches_are_encoded_by_what_their_numbers_have_in_common(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         job.step({"a": ({"sketch": True, "raw": False}, np.array([2.0, 0.0, 2.0])), "b": 1.0}, mode=TRAIN)
