@@ -143,21 +143,20 @@ class _StepRows:
 
     def _read(self) -> None:
         last = self.infos[-1]
-        columns, rows = self._reader.read(self.infos[0].global_step, last.global_step)
+        columns, here = self._reader.read(self.infos[0].global_step, last.global_step)
         begins, mode_steps = (np.array([info[at] for info in self.infos]) for at in (0, 2))
-        steps = columns.numbers("global_step")[0].take(rows)
+        steps, codes = columns.numbers("global_step")[0], self._reader.codes
         at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1).astype(np.min_scalar_type(len(begins)))
-        here = columns.codes("mode", self._reader.codes).take(rows) == self._reader.codes.get(last.mode.name)
-        here &= (steps == begins[at]) & (columns.numbers("mode_step")[0].take(rows) == mode_steps[at])
-        if not here.all():
-            rows, at = rows[here], at[here]
+        here &= columns.codes("mode", codes) == codes.get(last.mode.name)
+        here &= (steps == begins[at]) & (columns.numbers("mode_step")[0] == mode_steps[at])
+        rows, at = np.flatnonzero(here), at[here]
         if len(begins) > 1:
             in_order = np.argsort(at, kind="stable")
             rows, at = rows.take(in_order), at.take(in_order)
         size, rest = divmod(len(rows), len(begins))
         if rest or (at.reshape(-1, size or 1) != np.arange(len(begins) if size else 0)[:, None]).any():
             raise Uneven
-        identity = [*(columns.codes(name, self._reader.codes) for name in IDENTITY), columns.shapes()]
+        identity = [*(columns.codes(name, codes) for name in IDENTITY), columns.shapes()]
         each_step = [each.take(rows, axis=0).reshape(len(begins), size, *each.shape[1:]) for each in identity]
         if any((each[1:] != each[:1]).any() for each in each_step):
             raise Uneven
@@ -181,11 +180,11 @@ class _StepRows:
     def column(self, name: str, wanted: Rows) -> tuple[Array, Array]:
         if name not in self._numbers:
             self._need([name])
-            self._numbers[name] = self._columns.numbers(name)
-        rows = self._order.take(wanted)
-        values, is_saved = (each.take(rows) for each in self._numbers[name])
-        values[~is_saved] = np.nan
-        return values, is_saved
+            values, is_saved = (each.take(self._order) for each in self._columns.numbers(name))
+            values[~is_saved] = np.nan
+            self._numbers[name] = values, is_saved
+        values, is_saved = self._numbers[name]
+        return values.take(wanted), is_saved.take(wanted)
 
 
 class StepView:
@@ -443,8 +442,8 @@ class Reader:
         self._together = saved, [info.global_step for info in infos], rows
         return StepView(self, rows)
 
-    def read(self, first: int, last: int) -> tuple[StepColumns, Rows]:
-        """Return the rows from one global step to another, and the positions of the rows that count."""
+    def read(self, first: int, last: int) -> tuple[StepColumns, Array]:
+        """Return the rows from one global step to another, and a mask of the rows that count."""
         recent = [name for name, last in self.needed.items() if last > self.reads - _KEPT_STEPS]
         names = recent or ROW_COLUMNS  # the first rules to ask need some of them
         self.reads += 1

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
 from ..read.opening import no_refresh
+from ..read.run_reader import refreshing
 from ..read.trial import Trial, run_reader_of
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
@@ -167,7 +168,7 @@ class Rule(ABC):
         """
         for trial in self.other_trials:
             _wait(trial, step)
-        with no_refresh(self.trials):
+        with refreshing(list(map(run_reader_of, self.trials)), False):
             self._begin(step)
             self.set_required_tensors(step)
             self.req_tensors.fetch()

@@ -35,7 +35,7 @@ class Codes(dict[Any, int]):
         """Return the integers of texts. New ones get the next integers."""
         kept = self._kept.get(id(words))
         if kept is None or kept[0] is not words:
-            kept = words, np.array([self.setdefault(word, len(self)) for word in words], np.intp)
+            kept = words, np.array([self.setdefault(word, len(self)) for word in words], np.int32)
             if isinstance(words, tuple):  # which never changes
                 self._kept[id(words)] = kept
                 if len(self._kept) > _KEPT:
@@ -71,13 +71,14 @@ class StepColumns:
 
     def codes(self, name: str, known: Codes) -> Array:
         """Return a column of texts as integers by `known`, to which missing texts are added."""
-        found = [np.empty(0, np.intp)]
+        found = [np.empty(0, np.int32)]
         for group, positions in self._parts:
             (cells,) = group.cells([name])
             if not isinstance(cells, WordCells):
                 raise TypeError(f"the column {name} holds no texts")
             codes = known.of(cells.words)
-            found.append(np.full(len(positions), codes[0]) if cells.codes is None else codes[cells.codes[positions]])
+            constant = cells.codes is None
+            found.append(np.full(len(positions), codes[0]) if constant else codes[_at(cells.codes, positions)])
         return np.concatenate(found)
 
     def shapes(self) -> Array:
@@ -109,8 +110,8 @@ class StepColumns:
 
 def read_columns(
     cache: RowCache, steps: SavedSteps, first: int, last: int, names: Collection[str] = ()
-) -> tuple[StepColumns, Positions]:
-    """Return the rows of all tensors from one global step to another, and the positions of the rows that count.
+) -> tuple[StepColumns, Array]:
+    """Return the rows of all tensors from one global step to another, and a mask of the rows that count.
 
     The columns that identify a row and those of some names are read at once. Superseded rows do not count.
 
@@ -126,20 +127,25 @@ def read_columns(
     span = ModeKeys.GLOBAL, (first, last + 1)
     paths = steps.paths_of(steps.files_of_step(first)) if first == last else steps.files_between(*span)
     columns = StepColumns(cache.index_rows.read_each(paths, None, (first, last), decoded, wanted), wanted)
-    every = np.arange(len(columns))
     if not steps.repeats and not steps.unknown:
-        return columns, every
+        return columns, np.ones(len(columns), bool)
+    every = np.arange(len(columns))
     keys = zip(*(columns.cells(name, every) for name in COUNTING), strict=True)
-    return columns, np.array(counting(steps, keys), np.intp)
+    return columns, np.isin(every, counting(steps, keys))
 
 
 def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Array, Array]:
     (cells,) = group.cells([name])
     if isinstance(cells, NumberCells):
-        valid = np.ones(len(positions), bool) if cells.valid is None else cells.valid[positions]
-        return cells.numbers[positions].astype(np.float64, copy=False), valid
+        valid = np.ones(len(positions), bool) if cells.valid is None else _at(cells.valid, positions)
+        return _at(cells.numbers, positions).astype(np.float64, copy=False), valid
     cell = next(iter(cells(positions[:1])), None)  # that of all rows
     return np.full(len(positions), cell, np.float64), np.full(len(positions), cell is not None)
+
+
+def _at(values: Array, positions: Positions) -> Array:
+    """Return the values at ascending positions. If these are all, the values are not copied."""
+    return values if len(values) == len(positions) else values[positions]
 
 
 def _padded(cells: Any, positions: Positions) -> Array:
