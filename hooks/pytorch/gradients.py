@@ -83,9 +83,9 @@ class GradientCallbacks:
         callbacks = _callbacks_of(parameter)
         handle, address, _, _ = self._handles.get(name, _NOTHING)
         if handle is None or handle.id not in callbacks or address != parameter._cdata:
-            self._forget(name)
             if not (parameter.requires_grad and parameter.is_leaf):
-                return
+                return  # `functional_call` may have put it there for a forward whose backward reaches the parameter
+            self._forget(name)
             if handle is not None and address != parameter._cdata:
                 # The callbacks of a swapped parameter are on its previous tensor.
                 _set_callbacks(parameter, OrderedDict())

@@ -236,6 +236,19 @@ class TestSwapped:
 
 
 class TestExchanged:
+    def test_gradients_through_tensors_that_functional_call_exchanges_are_saved(self, make_hook: Any) -> None:
+        hook, net = hooked(make_hook)
+        (x, y), (later_x, later_y) = batches(2)
+        parameters = dict(net.named_parameters())
+        gradients = torch.autograd.grad(nn.functional.cross_entropy(net(x), y), parameters.values(), create_graph=True)
+        fast = {name: each - 0.1 * of for (name, each), of in zip(parameters.items(), gradients, strict=True)}
+        outer = nn.functional.cross_entropy(torch.func.functional_call(net, fast, later_x), later_y)
+        torch.func.functional_call(net, {name: each.detach() for name, each in fast.items()}, x)
+        outer.backward()
+        trial = closed(hook)
+        assert same(trial.tensor("Net_fc1.weight").value(1), array(fast["fc1.weight"]))
+        assert same(trial.tensor(GRADIENT).value(2), array(net.fc1.weight.grad))
+
     def test_gradients_have_the_new_name_of_a_parametrized_weight(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         train(net, 1)
