@@ -60,6 +60,8 @@ LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
+_MOST_UNMEASURED = 256
+"""The number of small tensors from which on their statistics are computed, so that memory is bounded."""
 _SCALAR_BYTES = 64
 
 
@@ -152,6 +154,8 @@ class Writer:
         self._num_closed = 0
         self._flush_due: float | None = None
         self._warned_of_axis = False
+        self._unmeasured: dict[tuple[str, ...], list[tuple[IndexedStep, int, Array]]] = {}
+        """Small tensors with their rows, by the statistics to compute of them, many at a time."""
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
@@ -331,7 +335,6 @@ class Writer:
         if indexed is None:
             indexed = self._closed.get(step.global_step) or IndexedStep(step, self._is_ordered)
             self._open[step.global_step] = indexed
-        _measure_small(batch.records)
         for record in batch.records:
             if isinstance(record, ScalarBatch):
                 specs = [plan.spec("float64", (), 8) for plan in record.plans]
@@ -379,6 +382,11 @@ class Writer:
         row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
             indexed.add_statistics(row, record.statistics)
+        elif plan.statistics and record.owner is None and can_join(value):  # nothing reuses its memory meanwhile
+            unmeasured = self._unmeasured.setdefault(plan.statistics, [])
+            unmeasured.append((indexed, row, value))
+            if len(unmeasured) >= _MOST_UNMEASURED:
+                self._measure_small()
         elif plan.statistics:
             indexed.add_statistics(row, statistics(value, plan.statistics))
         self._write_by_axis(indexed, record, shape)
@@ -400,6 +408,13 @@ class Writer:
         if scalar is not None:
             indexed.scalars.append((row, [scalar]))
         record.release()
+
+    def _measure_small(self) -> None:
+        for names, found in self._unmeasured.items():
+            measured = statistics_of_many([value for _, _, value in found], names)
+            for (indexed, row, _), each in zip(found, measured, strict=True):
+                indexed.add_statistics(row, each)
+        self._unmeasured.clear()
 
     def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:
         """Write each statistic along an axis as a tensor of its own."""
@@ -453,6 +468,7 @@ class Writer:
             self._also_to.go_back(back_to.mode_steps)
 
     def _publish_all(self) -> None:
+        self._measure_small()
         for key, (_, chunk) in list(self._chunks.items()):
             chunk.finish()
             chunk.publish()
@@ -510,19 +526,6 @@ def _digests_of_scalars(
         for row, (spec, value) in enumerate(zip(specs, values, strict=True), first)
         if spec.plan.digest
     ]
-
-
-def _measure_small(records: Sequence[Record | ScalarBatch | ValueBatch]) -> None:
-    """Compute the statistics of the small tensors among the records. Their values must have arrived."""
-    alike: dict[tuple[str, ...], list[tuple[Record, Array]]] = {}
-    for record in records:
-        if isinstance(record, Record) and record.plan.statistics and record.statistics is None and record.ready is None:
-            value = record.value
-            if not isinstance(value, float) and can_join(value):
-                alike.setdefault(record.plan.statistics, []).append((record, value))
-    for names, found in alike.items():
-        for (record, _), each in zip(found, statistics_of_many([value for _, value in found], names), strict=True):
-            record.statistics = each
 
 
 def _nbytes(record: Record | ScalarBatch | ValueBatch) -> int:

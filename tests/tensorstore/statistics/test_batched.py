@@ -95,12 +95,14 @@ def test_the_later_statistics_of_many_arrays_are_those_of_each() -> None:
 
 def test_a_writer_saves_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    values = {f"w{number}": rng.standard_normal((number + 1, 3)).astype("f4") for number in range(20)}
-    values |= {"large": np.ones((100, 100)), "whole": np.arange(7), "one": np.array([2.0])}
+    steps = [{f"w{n}": rng.standard_normal((n % 20 + 1, 3)).astype("f4") for n in range(150)} for _ in range(3)]
+    for values in steps:
+        values |= {"large": np.ones((100, 100)), "whole": np.arange(7), "one": np.array([2.0])}
     with Job(tmp_path) as job:
-        job.step(values, statistics=NINE, raw=False)
+        for values in steps:
+            job.step(values, statistics=NINE, raw=False)
     trial = tensortrial.create_trial(tmp_path)
-    for name, value in values.items():
-        for statistic, expected in statistics(value, NINE).items():
-            found = trial.tensor(name).reduction_value(0, statistic)
-            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12), (name, statistic)
+    for step, values in enumerate(steps):
+        for name, value in values.items():
+            found = {each: number.item() for (each, _), number in trial.tensor(name).reduction_values(step).items()}
+            assert found == pytest.approx(statistics(value, NINE), rel=1e-12, abs=1e-12), name
