@@ -82,12 +82,12 @@ class GradientCallbacks:
     def _follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
         callbacks = _callbacks_of(parameter)
         handle, address, _, _ = self._handles.get(name, _NOTHING)
-        if handle is None or handle.id not in callbacks or address != parameter._cdata:
+        is_known = handle is not None and handle.id in callbacks
+        if not is_known or address != parameter._cdata:
             if not (parameter.requires_grad and parameter.is_leaf):
                 return  # `functional_call` may have put it there for a forward whose backward reaches the parameter
             self._forget(name)
-            if handle is not None and address != parameter._cdata:
-                # The callbacks of a swapped parameter are on its previous tensor.
+            if is_known:  # the callbacks of a swapped parameter are on its previous tensor
                 _set_callbacks(parameter, OrderedDict())
             new = GradientCallback(self._receiver, name, root)
             handle = torch.Tensor.register_post_accumulate_grad_hook(parameter, new)  # type: ignore[no-untyped-call]

@@ -249,6 +249,15 @@ class TestExchanged:
         assert same(trial.tensor("Net_fc1.weight").value(1), array(fast["fc1.weight"]))
         assert same(trial.tensor(GRADIENT).value(2), array(net.fc1.weight.grad))
 
+    def test_callbacks_of_the_user_on_an_exchanged_parameter_stay(self, make_hook: Any) -> None:
+        hook, net = hooked(make_hook)
+        train(net, 1)
+        net.fc1.weight = nn.Parameter(net.fc1.weight.detach().clone())
+        seen = []
+        net.fc1.weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(array(parameter.grad)))
+        loss_of(net).backward()
+        assert same(closed(hook).tensor(GRADIENT).value(1), seen[0])
+
     def test_gradients_have_the_new_name_of_a_parametrized_weight(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         train(net, 1)
