@@ -74,7 +74,8 @@ class _AttentionMode(TorchFunctionMode):
             query, key, named = read(args, options)
             if query.dim() < 3:
                 return
-            largest, entropy = _measured(query.detach(), key.detach(), named)
+            with torch.autocast(query.device.type, enabled=False):
+                largest, entropy = _measured(query.detach(), key.detach(), named)
         self._hook.save_tensors({f"{name}/logit_max": largest, f"{name}/entropy": entropy}, ATTENTION)
 
 

@@ -82,6 +82,18 @@ def test_they_are_those_of_the_softmax(
     np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(0), entropy, rtol=1e-4)
 
 
+def test_logits_under_autocast_are_in_single_precision(make_hook: Any, out: str) -> None:
+    q, k, v = (each.bfloat16() for each in values())
+    model = Attend()
+    hook = make_hook()
+    hook.register_module(model)
+    with tt.attention_statistics(hook), torch.autocast("cpu", torch.bfloat16):
+        model(q, k, v)
+    hook.close()
+    largest, _ = expected(q, k, {})
+    np.testing.assert_allclose(create_trial(out).tensor("attention/0/logit_max").value(0), largest, rtol=1e-5)
+
+
 HIDDEN = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 AHEAD = torch.ones(4, 5, dtype=torch.bool).triu(2)
 MULTIHEAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
