@@ -36,11 +36,14 @@ def tensors_in(
         value: A tensor, or a container of tensors and other containers. One that contains itself is entered once.
         key: The key of `value`. A tensor that is identified by its position has none.
         above: The ids of the containers that `value` is in.
+
+    Raises:
+        UnsupportedValue: A container cannot be read.
     """
     if isinstance(value, torch.Tensor):
         yield key, value
     elif id(value) not in above:
-        for name, each in _members(value, key):
+        for name, each in _read(_members(value, key), value):
             yield from tensors_in(each, name, (*above, id(value)))
 
 
@@ -65,11 +68,24 @@ def hiding_in(value: Any, above: tuple[int, ...] = ()) -> Iterator[type[Any]]:
     """Yield the classes of objects whose tensors `tensors_in` does not find: sets, and objects with attributes."""
     if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or id(value) in above:
         return
-    members = [each for _, each in _members(value, None)]
+    members = [each for _, each in _read(_members(value, None), value)]
     for each in members:
         yield from hiding_in(each, (*above, id(value)))
-    if not members and any(isinstance(each, torch.Tensor) for each in _hidden(value)):
+    if not members and any(isinstance(each, torch.Tensor) for each in _read(_hidden(value), value)):
         yield type(value)
+
+
+def _read(parts: Iterator[Any], value: Any) -> list[Any]:
+    try:
+        return list(parts)
+    except Exception as exc:  # a user's object may raise anything when it is read
+        raise UnsupportedValue(f"a {type(value).__name__} cannot be read: {message_of(exc)}") from exc
+
+
+def is_nested(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is nested, without a call of its class, which may raise an error."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return bool(tensor.is_nested)
 
 
 def _hidden(value: Any) -> Iterator[Any]:
@@ -88,9 +104,9 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         UnsupportedValue: The tensor has no values, or they cannot be read.
     """
     plain = type(tensor) in PLAIN
-    if tensor.is_meta:
-        raise UnsupportedValue("a tensor on the device meta has no values")
     try:
+        if tensor.is_meta:
+            raise UnsupportedValue("a tensor on the device meta has no values")
         # Unlike `detach`, `data` does not release the GIL, for which the writer's thread may be waiting.
         tensor = tensor.data if plain else tensor.detach()
         if not plain and hasattr(tensor, "to_local"):
@@ -98,6 +114,8 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         elif tensor.is_quantized or (not plain and type(tensor).dequantize is not torch.Tensor.dequantize):
             tensor = tensor.dequantize()
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
+    except UnsupportedValue:
+        raise
     except Exception as exc:  # a subclass of Tensor may raise anything
         raise unsupported(tensor, exc) from exc
 
@@ -192,9 +210,9 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 
 def unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
     """Return the error for a tensor whose values cannot be read."""
-    return UnsupportedValue(
-        f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {message_of(exc)}"
-    )
+    with torch._C.DisableTorchFunctionSubclass():
+        kind = f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device}"
+    return UnsupportedValue(f"{kind} cannot be read: {message_of(exc)}")
 
 
 def _joined(key: str | None, name: object) -> str:

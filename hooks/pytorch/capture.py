@@ -24,7 +24,7 @@ from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, nested_parts, tensors_in, to_tensor
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, is_nested, local_part, nested_parts, tensors_in, to_tensor
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
@@ -431,7 +431,7 @@ class Capture:
 
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Record a tensor by its name."""
-        if tensor.is_nested:
+        if tensor.is_nested if type(tensor) in PLAIN else is_nested(tensor):
             self._nested(name, tensor)
             return
         plan = self.recorder.planner.plan(name)

@@ -29,7 +29,7 @@ with importing("torch", "torch", "the PyTorch hook"):
     import torch
 
 
-from .arrays import nested_parts, to_array
+from .arrays import is_nested, nested_parts, to_array
 from .capture import Capture
 from .gradients import LOCAL, Scaler, parse_moments
 from .optimizers import innermost
@@ -232,7 +232,7 @@ class Hook(BaseHook):
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
     ) -> None:
         parts = [(name, value)]
-        if isinstance(value, torch.Tensor) and value.is_nested:
+        if isinstance(value, torch.Tensor) and is_nested(value):
             try:
                 check_name(name)
                 parts = nested_parts(name, value)

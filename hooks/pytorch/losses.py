@@ -22,7 +22,8 @@ def losses_in(output: Any) -> list[torch.Tensor]:
 
 def is_scalar(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can be a loss: one number."""
-    return not tensor.is_nested and tensor.is_floating_point() and tensor.numel() == 1
+    with torch._C.DisableTorchFunctionSubclass():  # a class of tensors may raise anything
+        return not tensor.is_nested and tensor.is_floating_point() and tensor.numel() == 1
 
 
 def is_loss_key(key: str | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import deque
+from collections import UserDict, deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,6 +89,32 @@ def test_a_fake_tensor_is_left_out(make_hook: Any, out: str, caplog: pytest.LogC
     assert not trial.has_tensor("odd_output_0")
     assert len(logged(caplog)) == 1
     assert "odd_output_0" in logged(caplog)[0]
+
+
+class Untouchable(torch.Tensor):  # type: ignore[misc, name-defined]
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> Any:
+        raise RuntimeError("this tensor cannot be read")
+
+
+class Unreadable(UserDict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("the values have been freed")
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("value", [torch.ones(1).as_subclass(Untouchable), (torch.ones(1), Unreadable())])
+def test_a_value_whose_class_raises_an_error_is_left_out(
+    make_hook: Any, out: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = run_with(make_hook, out, value)
+    assert trial.has_tensor("odd_output_0") == isinstance(value, tuple)
+    assert len(logged(caplog)) == 1
+    assert "cannot be read: " in logged(caplog)[0]
+    hook = make_hook(f"{out}-2")
+    hook.save_tensor("untouchable", value)
+    hook.save_tensor("other", [1.0])
+    assert closed(hook).tensor_names() == ["other"]
 
 
 class Slots:
