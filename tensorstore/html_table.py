@@ -28,7 +28,7 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
 
 
 def html_facts(title: str, facts: Iterable[tuple[str, object]]) -> str | None:
-    """Return a table of what is read of a run; None, so that a notebook shows the text, if it is damaged or closed."""
+    """Return a table of facts. If the run is damaged or closed, return None, so that a notebook shows the text."""
     try:
         return html_table(title, facts)
     except TensorTrialError:

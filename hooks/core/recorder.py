@@ -256,7 +256,7 @@ class Recorder(StepRecorder):
         step: Any = None,
         mode: Any = None,
     ) -> None:
-        """Keep an array at a step; see `BaseHook.save_tensor`. It is copied, unless it is `owned`: nobody changes it.
+        """Keep an array at a step; see `BaseHook.save_tensor`. It is copied, unless nothing else changes it (`owned`).
 
         Raises:
             ConfigurationError: `step` or `mode` is invalid.

@@ -434,7 +434,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
 
 def _is_within(*methods: str) -> bool:
-    """Return whether one of the methods of callbacks makes the call; else the batch has failed, or the data ended."""
+    """Return whether a method of one of these names is running. If none is, the batch has failed, or the data ended."""
     return any(frame.f_code.co_name in methods for frame, _ in traceback.walk_stack(None))
 
 

@@ -48,9 +48,9 @@ class StepFunction:
         self.capturing: dict[frozenset[str], CapturingStep | None] = {}
         """The steps that collect tensors, by the names of the tensors."""
         self.due_names: dict[object, frozenset[str]] = {}
-        """The names that are due, by the recorder's due collections."""
+        """For the recorder's due collections: the names of their tensors."""
         self.awaits_unknown: dict[object, bool] = {}
-        """True if a collection may match a tensor that only tracing reveals, by the recorder's due collections."""
+        """For the recorder's due collections: True if one may match a tensor whose name is known only after tracing."""
         self.seen: set[str] = set()
         """The names of all tensors of the steps so far, due or not."""
         self.built = False

@@ -36,7 +36,7 @@ def install(launch: Launch) -> None:
 
 
 def install_here() -> None:
-    """Hook the trainings of this process, if the environment has a launch."""
+    """Hook the trainings of this process, if the environment variable of a launch is set."""
     try:
         launch = Launch.from_environment()
     except ConfigurationError as exc:

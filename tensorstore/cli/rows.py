@@ -154,7 +154,7 @@ def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guar
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
-    """Return the names with a number appended to each repeated one, because an object has a key once."""
+    """Return the names, with a number appended to repeated ones, because the keys of an object differ."""
     names: dict[str, None] = {}
     for column in columns:
         candidates = itertools.chain([column], (f"{column}_{number}" for number in itertools.count(1)))

@@ -83,7 +83,7 @@ class Indexes:
         self._database.put("skipped", arrow_arrays.table(_SKIPPED, steps))
 
     def steps_to_join(self) -> tuple[dict[int, int], tuple[Counts, Counts]]:
-        """Return the steps in which a row may differ, ascending, with their numbers of rows, and both sides' counts."""
+        """Return the number of rows of each step in which rows may differ, ascending, and both sides' counts."""
         a, b = (self._fingerprints(side) for side in self._sides)
         common, at_a, at_b = np.intersect1d(a["step"], b["step"], assume_unique=True, return_indices=True)
         a, b = ({name: column[at] for name, column in each.items()} for each, at in ((a, at_a), (b, at_b)))

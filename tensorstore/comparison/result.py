@@ -55,13 +55,13 @@ class Difference:
     worker: str | None
     """The worker that saved it; None where `name` is."""
     worker_b: str | None
-    """None where `name_b` is."""
+    """The worker of the second run that saved it; None where `name_b` is."""
     step: int
     """The step, counted in the mode."""
     global_step: int | None
     """The step, counted over all modes; None if `name` is."""
     global_step_b: int | None
-    """None where `name_b` is."""
+    """The global step in the second run; None where `name_b` is."""
     order: int | None
     """The position of the tensor in the execution of its step; None if unknown."""
     kind: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ConfigurationError
 
 DELETE_OLDER_THAN_SECONDS = 3600.0
-"""The default: by then readers have finished with superseded files, and writers have named the files they wrote."""
+"""The default. After an hour, no reader needs superseded files, and each writer has named the files that it wrote."""
 
 
 def check_deletion_age(delete_older_than: float) -> None:

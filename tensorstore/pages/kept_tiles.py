@@ -73,7 +73,7 @@ class KeptTiles:
         return found
 
     def save(self, key: str, files: Files, grid: Grid) -> None:
-        """Write the tiles of some files into the cache. `key` is their choice and width."""
+        """Write the tiles of some files into the cache. `key` is the choice and the width of the tiles."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             number, name = tempfile.mkstemp(prefix=".new-", dir=self._folder)

@@ -86,7 +86,7 @@ class RunReader:
             raise ConfigurationError(f"engine must be an SQL engine, such as SparkEngine(spark), got {engine!r:.200}")
         self.info = info
         self.wishes: list[tuple[object, bool]] = [(None, is_refreshing)]
-        """The state of `is_refreshing` outside of `refreshing`, and that of each block of it that is still open."""
+        """The value of `is_refreshing` outside of all blocks of `refreshing`, and that of each open block."""
         self.verify = boolean("verify", verify)
         """True if raw values are compared with their digests."""
         self.always = always

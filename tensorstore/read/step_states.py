@@ -376,9 +376,10 @@ class LostRows:
         return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
 
     def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
-        """Return whether a file may hold a step of a mode: at its global step, or between its neighbors' global steps.
+        """Return whether a file may hold a step of a mode, by the global steps of the file.
 
-        The neighbors are steps of all workers or, if these are not in step, of the file's worker.
+        The global step of an unknown step lies between those of the steps before and after it: steps of all workers or,
+        if these are not in step, of the file's worker.
         """
         if mode is GLOBAL:
             return lost.may_hold_between(step - 1, step + 1)
@@ -426,9 +427,9 @@ def _lost_of(path: str, error: FileError, files: Sequence[tuple[str, int, int]])
 
 
 def _in_order(files: Sequence[tuple[FlushRange, int, int]]) -> list[tuple[FlushRange, int, int]]:
-    """Return the files by their flushes, without files that begin before the end of an earlier one.
+    """Return the files in the order of their flushes, without files that begin before an earlier file ends.
 
-    Such files hold values for past steps, and do not show which steps another file holds.
+    Those hold values for past steps, and do not show which steps another file holds.
     """
     found = []
     reached = -1

@@ -355,7 +355,7 @@ class Reader:
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
         """Tensors by their sets of names and their number."""
         self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], Iterator[StepInfo]]] = (None, {})
-        """The saved steps, and the steps before a step, by mode, step and sets of names, which most tensors share."""
+        """The saved steps, and iterators over the steps before a step, by its mode, its number and sets of names."""
         self._bounds: tuple[object, dict[str, tuple[list[int], Array, Array]]] = (None, {})
         """The saved steps, and for each mode what `_bounds_of_mode` returns."""
         self._values: OrderedDict[Key, Array] = OrderedDict()

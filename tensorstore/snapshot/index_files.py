@@ -100,7 +100,7 @@ class WorkerIndex:
         return path in self.held.get(folder_of(path), ())
 
     def without(self, damaged: Mapping[str, FileError]) -> WorkerIndex:
-        """Return the index after some files were found damaged. Those that they supersede count at the next listing."""
+        """Return the index without files that were found damaged. The next listing counts the files they superseded."""
         held = {of: {path: files[path] for path in files if path not in damaged} for of, files in self.held.items()}
         return replace(self, held=held, damaged={**self.damaged, **damaged})
 
@@ -214,7 +214,7 @@ class _Reading:
         return gone | {path for path in self._named if not self._knows(path)}
 
     def _listed(self, is_full: bool) -> tuple[list[str], bool]:
-        """Return the listed files from the last known one on, or all; and True if these are all."""
+        """Return the listed files, and True if these are all files. Otherwise they begin at the last known one."""
         if self._new is not None and not is_full and self._last in self._new:
             return [*self._unread, *self._new], False
         return list_index(self._source, self._worker), True

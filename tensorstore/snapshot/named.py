@@ -35,7 +35,7 @@ class _State(NamedTuple):
     files: Sequence[IndexFile]
     """Files in the order of their flushes. The state consists of the first `length` ones, without superseded ones."""
     length: int
-    """The number of the first ones."""
+    """The number of files, from the first one on, to which the state belongs."""
 
 
 def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepRange | None = None) -> Snapshot:

@@ -159,9 +159,9 @@ class SavedSteps:
     """An identity that stays while steps are only added, so that rows keep their positions."""
 
     overruled: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
-    """By worker: the steps that it has saved again, in another mode or as another step of their mode."""
+    """The steps that each worker has saved again, in another mode or as another step of their mode."""
     unknown: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
-    """By worker: the steps that files hold but `columns` lacks: overruled ones, and ones that are new since."""
+    """The steps of each worker in files that are not in `columns`: overruled steps, and steps that are new since."""
 
     _tensors_of_modes: dict[ModeKeys, list[NamedTensor]] = field(init=False, default_factory=dict)
     _steps_of_sets: dict[int, list[int]] = field(init=False, default_factory=dict)
@@ -547,7 +547,7 @@ class SavedSteps:
 
 
 def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -> bool:
-    """Return whether a worker may have saved one of the steps before. `newest` has its last one afterwards."""
+    """Return whether a worker may have saved one of the steps before. Update its last step in `newest`."""
     last = newest.get(worker, -1)
     newest[worker] = max(last, max(global_steps))
     return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))

@@ -83,10 +83,9 @@ def merged(sketches: Iterable[Sketch]) -> Sketch:
 
 
 def quantile(sketch: Sketch, q: float) -> float:
-    """Return the least of the rounded numbers that at least q of all elements do not exceed.
+    """Return the least rounded element x for which at least the share q of all rounded elements is at most x.
 
-    It is `numpy.quantile(rounded, q, method="inverted_cdf")` of the rounded elements: NaN if one of them is or there is
-    none.
+    It is `numpy.quantile(rounded, q, method="inverted_cdf")`, and NaN if an element is NaN or there are no elements.
 
     Args:
         sketch: The sketch.

@@ -69,7 +69,7 @@ def step_field(step: int) -> bytes:
 
 @lru_cache(maxsize=65536)
 def scalar_before_value(tag: str) -> bytes:
-    """Return the summary with a scalar in single precision, without the four bytes of the scalar at its end."""
+    """Return the bytes of a summary with a scalar, up to its value, which is the last four bytes (single precision)."""
     return bytes_field(5, bytes_field(1, scalar(tag, 0.0)))[:-4]
 
 

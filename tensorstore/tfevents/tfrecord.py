@@ -33,7 +33,7 @@ BLOCK = 8 << 20
 _LONGEST = 1 << 31
 """The most bytes of a protobuf message. A larger length is invalid, even if its checksum is correct."""
 _FEWEST, _MOST, _LONGEST_CYCLE = 64, 1 << 16, 256
-"""The fewest records for a search of a cycle of lengths, the most that are compared at once, and the longest cycle."""
+"""The limits of the search for lengths that repeat: fewest records, most records at once, most lengths in a cycle."""
 _MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
 """The checksum that smdebug writes for every record."""

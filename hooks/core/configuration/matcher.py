@@ -84,7 +84,7 @@ _Pattern = tuple[int, re.Pattern[str]]
 
 
 def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Pattern]], list[_Pattern]]:
-    """Return the patterns by their rarest piece, the one that the fewest others share, and those without a piece."""
+    """Return the patterns by their rarest piece, which the fewest other patterns have, and patterns without a piece."""
     pieces = [_pieces(pattern) for _, pattern in patterns]
     shared = Counter(piece for each in pieces for piece in each)
     by_piece = defaultdict[str, list[_Pattern]](list)

@@ -107,7 +107,7 @@ _CHOICES = ("reduction_config", "save_config", "include_regex", "include_collect
 
 
 def makes_choice(arguments: Mapping[str, Any]) -> bool:
-    """Return whether one of a hook's arguments says what is saved, or in which form. A number of steps says neither."""
+    """Return whether a hook's arguments say what is saved or in which form, and not only at which steps."""
     return boolean("save_all", arguments.get("save_all")) or any(arguments.get(name) is not None for name in _CHOICES)
 
 

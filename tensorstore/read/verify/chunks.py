@@ -101,7 +101,7 @@ def _keys(source: ReadableRanges, chunk: str) -> tuple[pa.Table, list[int]]:
 
 
 def _misplaced(rows: pa.Table, keys: tuple[pa.Table, list[int]], parts: Array) -> Array:
-    """Return a mask of the index rows at whose locations the chunk has another tensor, or none."""
+    """Return a mask of the index rows that name a location at which the chunk has another tensor, or no tensor."""
     table, groups = keys
     starts = np.concatenate([[0], np.cumsum(groups)])
     group, row = (numpy_of(rows[name].combine_chunks()).astype(np.int64) for name in ("row_group", "row"))
