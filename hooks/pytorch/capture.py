@@ -286,8 +286,9 @@ class Capture:
     def _begin_step(self, root: Root) -> None:
         self.end_step()
         self.recorder.begin_step()
-        self.follow_plan()
-        self.unsaved.check()
+        if not self.recorder.clock.held:  # otherwise `hold_step` has done this
+            self.follow_plan()
+            self.unsaved.check()
         self.recorder.pending_models.discard(root.name)
         root.ran_at = self.recorder.clock.step
         self.save_parameters(root)
