@@ -382,13 +382,8 @@ class Writer:
         row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
             indexed.add_statistics(row, record.statistics)
-        elif plan.statistics and record.owner is None and can_join(value):  # nothing reuses its memory meanwhile
-            unmeasured = self._unmeasured.setdefault(plan.statistics, [])
-            unmeasured.append((indexed, row, value))
-            if len(unmeasured) >= _MOST_UNMEASURED:
-                self._measure_small()
         elif plan.statistics:
-            indexed.add_statistics(row, statistics(value, plan.statistics))
+            self._measure(indexed, row, record, value)
         self._write_by_axis(indexed, record, shape)
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
@@ -408,6 +403,17 @@ class Writer:
         if scalar is not None:
             indexed.scalars.append((row, [scalar]))
         record.release()
+
+    def _measure(self, indexed: IndexedStep, row: int, record: Record, value: Array) -> None:
+        names = record.plan.statistics
+        if record.owner is not None or not can_join(value):
+            indexed.add_statistics(row, statistics(value, names))
+            return
+        # Nothing reuses its memory, so it can wait.
+        unmeasured = self._unmeasured.setdefault(names, [])
+        unmeasured.append((indexed, row, value))
+        if len(unmeasured) >= _MOST_UNMEASURED:
+            self._measure_small()
 
     def _measure_small(self) -> None:
         for names, found in self._unmeasured.items():
