@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
@@ -62,11 +62,11 @@ class IndexedStep:
         self.saved_at_ns += saved_at_ns
         return first
 
-    def add_statistics(self, row: int, found: Mapping[str, float]) -> None:
+    def add_statistics(self, row: int, names: tuple[str, ...], found: Iterable[float]) -> None:
         """Add the statistics of a row."""
-        rows, numbers = self.statistics.setdefault(tuple(found), ([], []))
+        rows, numbers = self.statistics.setdefault(names, ([], []))
         rows.append(row)
-        numbers += found.values()
+        numbers += found
 
     def close(self) -> None:
         """Find the rows that count. No rows may be added afterwards."""

@@ -39,8 +39,13 @@ def can_join(array: Array) -> bool:
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
     """Return `statistics` of each array, up to rounding of the last digit. All arrays must be joinable (`can_join`)."""
+    return [dict(zip(names, row, strict=True)) for row in rows_of_many(arrays, names)]
+
+
+def rows_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[tuple[float, ...]]:
+    """Return the numbers of `statistics_of_many`, one row an array, in the order of `names`, which are canonical."""
     ends = list(accumulate(array.size for array in arrays))
-    found: list[dict[str, float]] = []
+    found: list[tuple[float, ...]] = []
     while len(found) < len(arrays):
         begin = len(found)
         before = ends[begin - 1] if begin else 0
@@ -48,18 +53,19 @@ def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[
     return found
 
 
-def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
+def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[tuple[float, ...]]:
     joined = _joined(arrays) if _STATISTICS.issuperset(names) else None
     if joined is None:
-        return [statistics(array, names) for array in arrays]
+        return [tuple(statistics(array, names).values()) for array in arrays]
     with np.errstate(all="ignore"):
         columns = [FORMULAS[name](joined).tolist() for name in names]
-    found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    found = list(zip(*columns, strict=True))
     with_care = {number for number in joined.beyond_float64 if not _SCALED.isdisjoint(names)}
-    for name in _PRODUCTS.intersection(names):
-        with_care.update(number for number, each in enumerate(found) if math.isnan(each[name]))
+    for name, column in zip(names, columns, strict=True):
+        if name in _PRODUCTS:
+            with_care.update(number for number, each in enumerate(column) if math.isnan(each))
     for number in with_care:
-        found[number] = statistics(arrays[number], names)
+        found[number] = tuple(statistics(arrays[number], names).values())
     return found
 
 

@@ -30,7 +30,7 @@ from ..format.schema import (
     session_end_path,
 )
 from ..mode import ModeKeys
-from ..statistics.batched import can_join, statistics_of_many
+from ..statistics.batched import can_join, rows_of_many
 from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of
 from ..statistics.histogram import histogram
@@ -381,7 +381,7 @@ class Writer:
         spec = plan.spec(record.dtype or dtype_name(value.dtype), shape, value.nbytes)
         row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
-            indexed.add_statistics(row, record.statistics)
+            indexed.add_statistics(row, tuple(record.statistics), record.statistics.values())
         elif plan.statistics:
             self._measure(indexed, row, record, value)
         self._write_by_axis(indexed, record, shape)
@@ -407,7 +407,8 @@ class Writer:
     def _measure(self, indexed: IndexedStep, row: int, record: Record, value: Array) -> None:
         names = record.plan.statistics
         if record.owner is not None or not can_join(value):
-            indexed.add_statistics(row, statistics(value, names))
+            measured = statistics(value, names)
+            indexed.add_statistics(row, tuple(measured), measured.values())
             return
         # Nothing reuses its memory, so it can wait.
         unmeasured = self._unmeasured.setdefault(names, [])
@@ -417,9 +418,9 @@ class Writer:
 
     def _measure_small(self) -> None:
         for names, found in self._unmeasured.items():
-            measured = statistics_of_many([value for _, _, value in found], names)
-            for (indexed, row, _), each in zip(found, measured, strict=True):
-                indexed.add_statistics(row, each)
+            measured = rows_of_many([value for _, _, value in found], names)
+            for (indexed, row, _), numbers in zip(found, measured, strict=True):
+                indexed.add_statistics(row, names, numbers)
         self._unmeasured.clear()
 
     def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:
