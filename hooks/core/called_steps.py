@@ -89,12 +89,13 @@ class CalledSteps:
             if number is None or number == step.mode_step:
                 step.records += self._waiting.pop((mode, number)).records
             elif number < step.mode_step:
-                waited = self._waiting.pop((mode, number))
+                waited = self._waiting[mode, number]
                 place = self._clock.global_step_of(step.mode, number)
                 # If no number is left before the first step of the mode, they are saved at that one.
                 waited.mode_step = step.mode_step if place is None else number
                 waited.global_step = step.global_step if place is None else place
                 self._put(waited)
+                del self._waiting[mode, number]
 
     def close(self) -> None:
         """Write the values whose steps have not begun, under the step numbers that they were saved for."""
@@ -133,6 +134,5 @@ class CalledSteps:
         return self._waiting.setdefault((mode, number), Step(mode or self._clock.mode, -1, -1))
 
     def _put(self, step: Step) -> None:
-        records, step.records = step.records, []
-        if records:
-            self._run.put(step, records, closes=True)
+        if step.records:
+            self._run.put(step, closes=True)

@@ -297,10 +297,8 @@ class Recorder(StepRecorder):
             return
         self._waiting_bytes += nbytes
         if self._waiting_bytes >= _ENQUEUE_BYTES and self.run.open:
-            records, step.records = step.records, []
-            self._enqueued += len(records)
-            self._waiting_bytes = 0
-            self.run.put(step, records)
+            self._enqueued, self._waiting_bytes = self._enqueued + len(step.records), 0
+            self.run.put(step)
 
 
 def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tensortrial.config.metadata import checked_metadata
 from tensortrial.errors import AlreadyPublished, ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
-from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
+from tensortrial.format.record import Step
 from tensortrial.format.schema import (
     CODECS,
     COLLECTIONS,
@@ -352,10 +352,10 @@ class RunWriter:
                 self._earlier.setdefault(step.mode, {})[step.mode_step] = step.global_step
         return place_of(self._earlier.get(mode.name, {}), number)
 
-    def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
-        """Pass values of a step to the writer; `closes` marks the last ones of the step."""
+    def put(self, step: Step, closes: bool = False) -> None:
+        """Pass the values that a step has to the writer; `closes` marks the last ones of the step."""
         if self._writer is not None:
-            self._writer.put(step, records, closes=closes)
+            self._writer.put(step, step.records, closes=closes)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""

@@ -327,26 +327,21 @@ class StepRecorder:
             raise error
 
     def _close_step(self) -> None:
-        step = self.clock.close()
+        step, saving, self.saving = self.clock.step, self.saving, False
+        # A step without any tensor leaves no trace. One whose closing Ctrl-C interrupts is open, and closed later.
+        if saved := step is not None and self.run.open and (step.records or self._enqueued):
+            self.run.put(step, closes=True)
+            self.clock.last_saved = step
+        self._enqueued = self._waiting_bytes = 0
+        self.clock.close()
         if step is not None:
             counted = self._counted.setdefault(step.mode.name, [0, 0])
             counted[0] += 1
-            counted[1] += self.saving
+            counted[1] += saving
             if counted[0] == 1:  # not before: a call of the step may fill a collection
                 self.collections.warn_of_empty()
-        self.saving = False
-        if step is None or not self.run.open:
-            return
-        # A step without any tensor leaves no trace.
-        if step.records or self._enqueued:
-            # The step must not keep them: the writer keeps the step until it is published, and reuses their memory
-            # before.
-            records, step.records = step.records, []
-            self.run.put(step, records, closes=True)
-            self.clock.last_saved = step
-            if self.planner.in_training:
-                self.collections.warn_of_unmatched(self.planner.due, self.planner.tensor_names)
-        self._enqueued = self._waiting_bytes = 0
+        if saved and self.planner.in_training:
+            self.collections.warn_of_unmatched(self.planner.due, self.planner.tensor_names)
 
     def _join(self) -> None:
         """Join the run of the job without a step, so that readers do not wait for this worker."""

@@ -147,9 +147,10 @@ class ScalarBatch:
     """Nanoseconds since 1970, UTC."""
 
     def add(self, plan: Plan, value: float, saved_at_ns: int) -> None:
-        self.plans.append(plan)
-        self.values.append(value)
-        self.saved_at_ns.append(saved_at_ns)
+        # Without calls, between which Ctrl-C could leave the lists unequally long.
+        self.plans += (plan,)
+        self.values += (value,)
+        self.saved_at_ns += (saved_at_ns,)
 
 
 class BatchBuffer:
@@ -220,10 +221,11 @@ class ValueBatch:
             memory[begin:end] = value.tobytes()
         else:
             np.copyto(np.ndarray(value.shape, value.dtype, memory, begin), value)
+        # No calls from here on, between which Ctrl-C could leave a part of the value's row.
         buffer.end = end
         self.nbytes = end - self._begin
-        specs.append(spec)
-        self.saved_at_ns.append(saved_at_ns)
+        specs += (spec,)
+        self.saved_at_ns += (saved_at_ns,)
         return True
 
     def page(self, digests: list[int]) -> Iterator[memoryview]:
@@ -253,5 +255,6 @@ class Step:
         """Copy a small tensor, which is in its stored dtype."""
         last = self.records[-1] if self.records else None
         if not isinstance(last, ValueBatch) or not last.add(spec, value, saved_at_ns):
-            self.records.append(batch := ValueBatch(buffers.acquire(spec.nbytes)))
-            batch.add(spec, value, saved_at_ns)
+            batch = ValueBatch(buffers.acquire(spec.nbytes))
+            batch.add(spec, value, saved_at_ns)  # a batch without values, as Ctrl-C would leave it, cannot be read
+            self.records.append(batch)

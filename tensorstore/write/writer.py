@@ -159,11 +159,12 @@ class Writer:
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
-        self._changed = threading.Condition()
+        # In C: Ctrl-C inside the methods by which a condition enters and leaves a block would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
-        self._queued_bytes, self._is_behind = 0, False
-        self._num_waiting = 0
-        """The number of threads that wait until less is queued."""
+        self._queued_bytes, self._is_behind, self._num_waiting = 0, False, 0
+        """The bytes in the queue, and the number of threads that wait until there are fewer."""
         self._unpublished_steps = 0
         self._stopping = self._is_closed = False
         self._error: BaseException | None = None
@@ -178,7 +179,7 @@ class Writer:
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Queue records of `step`; with `closes` they are its last ones. Wait while too much is queued."""
         nbytes = sum(map(_nbytes, records))
-        with self._changed:
+        with self._lock:
             self._raise_error()
             # Training goes on at half the writer's speed, without a long pause, until the writer has caught up.
             waits = 2 * self._is_behind
@@ -195,7 +196,10 @@ class Writer:
                 self._num_waiting -= 1
             if self._stopping:
                 raise ValueError("the writer is closed")
-            self._queue.append(_Batch(step, records, nbytes, closes, time.monotonic()))
+            self._queue += (_Batch(step, records, nbytes, closes, time.monotonic()),)
+            # The step is kept until it is published, and the memory of its records is used again before. No call is
+            # between the lines, so Ctrl-C leaves the records either with the step or in the queue.
+            step.records = []
             if closes:
                 self._written_by = threading.get_ident()
             self._queued_bytes += nbytes
@@ -211,7 +215,7 @@ class Writer:
 
         With `back_to`, supersede this worker's steps from there on. No step may be open.
         """
-        with self._changed:
+        with self._lock:
             is_done = not self._unpublished_steps and back_to is None
             if is_done or threading.current_thread() is self._thread:
                 return
@@ -231,7 +235,7 @@ class Writer:
 
     def close(self, failure: str | None = None, steps: int | None = None) -> None:
         """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`."""
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 return
             if not self._stopping:
@@ -297,7 +301,7 @@ class Writer:
 
     def _next(self) -> _Batch | _FlushRequest | _Stop | None:
         """Return the next item of the queue; None if a flush is due before one comes."""
-        with self._changed:
+        with self._lock:
             while not self._queue:
                 timeout = None if self._flush_due is None else self._flush_due - time.monotonic()
                 if timeout is not None and timeout <= 0:
@@ -319,7 +323,7 @@ class Writer:
             return
         if item is not None:
             self._write(item)
-            with self._changed:
+            with self._lock:
                 self._queued_bytes -= item.nbytes
                 late_at = item.queued_at + _BEHIND_FLUSHES * max(1.0, self._flush_seconds)
                 self._is_behind = bool(self._queue) and time.monotonic() > late_at
@@ -506,7 +510,7 @@ class Writer:
         if self._also_to is not None:
             self._also_to.write(steps)
         self._closed, self._flush_due = {}, None
-        with self._changed:
+        with self._lock:
             self._unpublished_steps -= self._num_closed
         self._num_closed = 0
 
@@ -514,7 +518,7 @@ class Writer:
         for _, chunk in self._chunks.values():
             chunk.abort()
         self._chunks.clear()
-        with self._changed:
+        with self._lock:
             self._error = exc
             for item in self._queue:
                 if isinstance(item, _FlushRequest):

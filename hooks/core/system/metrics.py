@@ -116,7 +116,7 @@ class SystemMetrics:
         for name, value in {**({"global_step": step} if step >= 0 else {}), **values}.items():
             plan = self._plans.setdefault(name, Plan(f"{COLLECTION}/{name}", (COLLECTION,), True))
             batch.add(plan, float(value), now)
-        run.put(Step(ModeKeys.GLOBAL, number, number), [batch], closes=True)
+        run.put(Step(ModeKeys.GLOBAL, number, number, [batch]), closes=True)
 
     def _close(self, failure: str | None) -> None:
         try:

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import count
 from pathlib import Path
+from types import FrameType
 
+import numpy as np
 import pytest
 from night import signals
 
@@ -443,3 +446,41 @@ def test_a_run_whose_end_ctrl_c_interrupts_is_closed_by_another_call(tmp_path: P
     """
     assert run(script, tmp_path).stdout == "interrupted\n"
     assert create_trial(str(tmp_path / "run")).loaded_all_steps
+
+
+@pytest.mark.timeout(300)  # a lock that Ctrl-C leaves locked
+def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_path: Path) -> None:
+    hook = Hook(str(tmp_path / "run"), environment=False, flush_seconds=0)
+    left = 0
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal left
+        left -= event in ("call", "c_return")  # Python handles signals as functions begin, and as those in C return
+        if not left:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    def save(step: int) -> None:
+        hook.save_scalar("x", step, step=step)
+        for name in "yz":
+            hook.save_tensor(name, np.full(10 + step, float(step)), step=step)
+
+    for moment in count(1):
+        save(3 * moment)
+        save(3 * moment + 1)
+        left = moment
+        sys.setprofile(interrupt)
+        try:
+            save(3 * moment + 2)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+    hook.close()
+    trial = create_trial(str(tmp_path / "run"))
+    assert trial.verify().is_whole
+    assert trial.loaded_all_steps
+    for name in "xyz":
+        assert {step for step in range(3, 3 * moment + 3) if step % 3 < 2} <= {*trial.tensor(name).steps()}
+        assert all((value == number).all() for number, value in trial.tensor(name).values().items())
