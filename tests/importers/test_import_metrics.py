@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import tensortrial
+from support.imported_runs import values as _values
 from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunNotFound
 from tensortrial.importers import neptune, wandb
@@ -36,15 +37,16 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _values(run: str | Path, name: str) -> dict[int, float]:
-    return {step: float(value) for step, value in tensortrial.create_trial(str(run)).tensor(name).values().items()}
+def _imported(folder: Path, text: str, **options: Any) -> tuple[str, list[str]]:
+    """Import a table of CSV. Return the run, and what is reported of the table."""
+    source, reported = _write(folder / "log.csv", text), list[str]()
+    run = import_run(source, folder / "run", progress=False, report=reported.append, **options)
+    return run, [sentence.removeprefix(f"{source}: ") for sentence in reported]
 
 
 class TestATableOfCsv:
     def test_becomes_a_scalar_for_each_column_of_numbers(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,train loss,accuracy,ok,note\n0,2.5,,true,a\n10,1.5,0.25,false,b\n")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "step,train loss,accuracy,ok,note\n0,2.5,,true,a\n10,1.5,0.25,false,b\n")
         trial = tensortrial.create_trial(run)
         assert trial.tensor_names() == ["accuracy", "ok", "train loss"]
         assert trial.tensor_names(collection="losses") == ["train loss"]
@@ -52,7 +54,7 @@ class TestATableOfCsv:
         assert _values(run, "accuracy") == {10: 0.25}
         assert _values(run, "ok") == {0: 1.0, 10: 0.0}
         assert trial.loaded_all_steps
-        assert reported == [f"{source}: columns that hold no numbers: 'note'"]
+        assert reported == ["columns that hold no numbers: 'note'"]
 
     def test_keeps_numbers_that_are_no_finite_ones(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,nan\n1,inf\n2,-inf\n3,\n")
@@ -63,8 +65,7 @@ class TestATableOfCsv:
         assert values[2] == -np.inf
 
     def test_keeps_times(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{_NOON.timestamp()}\n1,2,\n")
-        run = import_run(source, tmp_path / "run", progress=False)
+        run, _ = _imported(tmp_path, f"step,loss,timestamp\n0,1,{_NOON.timestamp()}\n1,2,\n")
         trial = tensortrial.create_trial(run)
         assert datetime.fromisoformat(trial.info.started_at) == _NOON
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
@@ -72,13 +73,11 @@ class TestATableOfCsv:
 
     @pytest.mark.parametrize("times", ["1600-01-01T00:00:00", "9999-12-31", "-1e12", "1e300"])
     def test_with_a_time_that_no_training_had_is_imported_without_it(self, tmp_path: Path, times: str) -> None:
-        source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{times}\n1,2,\n")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, f"step,loss,timestamp\n0,1,{times}\n1,2,\n")
         trial = tensortrial.create_trial(run)
         assert trial.verify().is_whole
         assert datetime.fromisoformat(trial.info.started_at) > _NOON
-        assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1973 and 2200"]
+        assert reported == ["1 times of 'timestamp' that are not between 1973 and 2200"]
 
     @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
     def test_keeps_times_in_any_unit(self, tmp_path: Path, unit: float) -> None:
@@ -87,12 +86,10 @@ class TestATableOfCsv:
         assert datetime.fromisoformat(trial.info.started_at) == _NOON
 
     def test_with_whole_numbers_that_a_double_does_not_hold_says_so(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,tokens\n0,9007199254740993\n1,9007199254740994\n2,\n3,-7\n")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "step,tokens\n0,9007199254740993\n1,9007199254740994\n2,\n3,-7\n")
         assert _values(run, "tokens") == {0: 2.0**53, 1: 2.0**53 + 2, 3: -7.0}
         sentence = "the last digits of 1 whole numbers above 2**53, which a double does not hold, of 'tokens'"
-        assert reported == [f"{source}: {sentence}"]
+        assert reported == [sentence]
 
     def test_with_whole_numbers_beyond_64_bits_says_which_are_rounded(self, tmp_path: Path) -> None:
         cells = [
@@ -103,44 +100,36 @@ class TestATableOfCsv:
             f"4,{2**120},2,1",
             f"5,{(large := 224046155588585099028866455121835541)},2,1",
         ]
-        source = _write(tmp_path / "log.csv", "\n".join(["step,tokens,loss,mixed", *cells, ""]))
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "\n".join(["step,tokens,loss,mixed", *cells, ""]))
         assert _values(run, "tokens") == {0: 2.0**64, 1: 2.0**64, 3: -5.0, 4: 2.0**120, 5: float(large)}
         assert _values(run, "loss") == {0: 1e300, 1: 0.5, 3: 2.0, 4: 2.0, 5: 2.0}
         assert _values(run, "mixed") == {0: 1.0, 1: math.inf, 3: 2.0**65, 4: 1.0, 5: 1.0}
         sentence = "the last digits of 2 whole numbers above 2**53, which a double does not hold, of 'tokens'"
-        assert reported == [f"{source}: {sentence}"]
+        assert reported == [sentence]
 
     def test_with_several_rows_of_a_step_says_that_the_last_counts(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "seed,step,loss\n1,0,5\n1,1,4\n2,0,3\n2,1,4\n")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "seed,step,loss\n1,0,5\n1,1,4\n2,0,3\n2,1,4\n")
         assert _values(run, "loss") == {0: 3.0, 1: 4.0}
-        assert reported == [f"{source}: 3 numbers, because later ones have the same name and step"]
+        assert reported == ["3 numbers, because later ones have the same name and step"]
 
     def test_that_is_still_written_is_imported_up_to_its_last_whole_line(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,loss,accuracy\n0,1,0.5\n1,2,0.75\n2,3")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "step,loss,accuracy\n0,1,0.5\n1,2,0.75\n2,3")
         assert _values(run, "loss") == {0: 1.0, 1: 2.0}
-        assert reported == [f"{source}: its last line, which is not written to its end"]
+        assert reported == ["its last line, which is not written to its end"]
 
     def test_with_seconds_since_the_start_is_imported_without_times(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,time,loss\n0,1.5,2\n1,3.25,1\n")
-        reported = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        run, reported = _imported(tmp_path, "step,time,loss\n0,1.5,2\n1,3.25,1\n")
         assert datetime.fromisoformat(tensortrial.create_trial(run).info.started_at) > _NOON
-        assert reported == [f"{source}: 2 times of 'time' that are not between 1973 and 2200"]
+        assert reported == ["2 times of 'time' that are not between 1973 and 2200"]
 
     def test_takes_a_plus_before_numbers(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,loss\n0,+1.5\n1,+inf\n2,-2\n3,n/a\n")
-        run = import_run(source, tmp_path / "run", progress=False)
+        run, _ = _imported(tmp_path, "step,loss\n0,+1.5\n1,+inf\n2,-2\n3,n/a\n")
         assert _values(run, "loss") == {0: 1.5, 1: np.inf, 2: -2.0}
 
     def test_in_long_form_becomes_a_scalar_for_each_name(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
-        run = import_run(source, tmp_path / "run", step="when", name="what", value="number", progress=False)
+        run, _ = _imported(
+            tmp_path, "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n", step="when", name="what", value="number"
+        )
         assert _values(run, "a") == {3: 1.0, 4: 5.0}
         assert _values(run, "b") == {3: 2.0}
 
@@ -208,8 +197,7 @@ class TestATableOfCsv:
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
 
     def test_takes_commas_in_numbers_of_later_rows_and_in_names(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", 'step;"loss, mean";note\n0;1;begun.\n1;2,5;at 10.5\n')
-        run = import_run(source, tmp_path / "run", progress=False)
+        run, _ = _imported(tmp_path, 'step;"loss, mean";note\n0;1;begun.\n1;2,5;at 10.5\n')
         assert _values(run, "loss, mean") == {0: 1.0, 1: 2.5}
 
     def test_refuses_invalid_multipliers_and_metadata(self, tmp_path: Path) -> None:
@@ -221,8 +209,7 @@ class TestATableOfCsv:
         assert not (tmp_path / "run").exists()
 
     def test_keeps_no_blanks_around_names(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", '   epoch, train loss ," acc"\n 0, 2.5 ,1\n 10, 1.5 ,2\n')
-        run = import_run(source, tmp_path / "run", progress=False)
+        run, _ = _imported(tmp_path, '   epoch, train loss ," acc"\n 0, 2.5 ,1\n 10, 1.5 ,2\n')
         assert tensortrial.create_trial(run).tensor_names() == ["acc", "train loss"]
         assert _values(run, "train loss") == {0: 2.5, 10: 1.5}
         long = _write(tmp_path / "long.csv", "step, name, value\n0, loss,1\n1,loss ,2\n")
@@ -236,8 +223,7 @@ class TestATableOfCsv:
         assert reported == [f"{source}: the times, because its column 'time' holds string"]
 
     def test_takes_fractions_of_steps_multiplied(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "epoch,loss\n0.25,1\n0.5,2\n")
-        run = import_run(source, tmp_path / "run", step_multiplier=100, progress=False)
+        run, _ = _imported(tmp_path, "epoch,loss\n0.25,1\n0.5,2\n", step_multiplier=100)
         assert _values(run, "loss") == {25: 1.0, 50: 2.0}
 
     def test_without_a_wanted_column_names_its_columns(self, tmp_path: Path) -> None:
