@@ -108,11 +108,8 @@ class SQLTarget(Target):
         wanted = {table: self._wanted_columns(self.schema_of(GROWING[table])) for table in set(GROWING) - self.derives}
         known = [table for table in sorted(wanted) if self._found_columns(table) == wanted[table]]
         condition, lacks = (f"where {is_one_of(runs)}", "lacks rows") if runs else ("", "is missing")
-        query = f"select run from {{}} {condition} limit 1"
-        rows = {
-            table: self._fetch(query.format(self._table(table)), **numbered(runs))
-            for table in known[: 1 if runs else None]
-        }
+        query, known = f"select run from {{}} {condition} limit 1", known[:1] if runs else known
+        rows = {table: self._fetch(query.format(self._table(table)), **numbered(runs)) for table in known}
         if held := [table for table in rows if rows[table]]:
             raise ExportError(
                 self._name,
