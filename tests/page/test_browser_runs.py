@@ -1350,7 +1350,9 @@ def test_marks_of_y_are_short_numbers_near_the_values(
     assert marks_of_y(tmp_path / "run", tab, values, "&logy=1" if values[0] else "") == marks
 
 
-@pytest.mark.parametrize(("least", "marks"), [(0.5, ["1", "10", "100", "1000"]), (0.0, ["0", "50", "100", "150", "200"])])
+@pytest.mark.parametrize(
+    ("least", "marks"), [(0.5, ["1", "10", "100", "1000"]), (0.0, ["0", "50", "100", "150", "200"])]
+)
 def test_a_line_that_would_hide_the_others_makes_an_axis_logarithmic(
     tmp_path: Path, tab: Any, least: float, marks: list[str]
 ) -> None:
