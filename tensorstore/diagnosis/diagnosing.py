@@ -114,7 +114,7 @@ with losses as (
         and mode in ('TRAIN', 'GLOBAL') and not regexp_matches(name, $held_out, 'i')
     window recent as (partition by name, worker order by global_step rows 9 preceding)
 ), ends as (
-    select min(global_step) filter (recent < first / 1000) as step
+    select min(global_step) filter (recent < greatest(first / 1000, 1e-6)) as step
     from losses
     group by name, worker
 )
@@ -132,9 +132,12 @@ select name, worker, global_step
 from losses
 window
     past as (partition by name, worker, mode order by global_step rows between 128 preceding and 1 preceding),
+    next as (partition by name, worker, mode order by global_step rows between 1 following and 3 following),
     later as (partition by name, worker, mode order by global_step rows between 1 following and 10 following)
 qualify global_step in (select unnest($steps)) and (
     abs(value) < first / 10 or regexp_matches(name, $moving)
+    -- A batch with an example of a rare class.
+    or (value < first and max(value) over next <= max(value) over past)
     -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
     or (
         (value < 1.5 * median(value) over past or log < avg(log) over past + 4 * stddev(log) over past)

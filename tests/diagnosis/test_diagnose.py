@@ -827,6 +827,7 @@ def test_a_gradient_that_vanishes_with_the_loss_is_a_note(tmp_path: Path) -> Non
         return 0.5**step
 
     assert rated(tmp_path / "falls", gradient=gradient, loss=lambda step: 0.5**step).is_healthy
+    assert rated(tmp_path / "converged", gradient=gradient, loss=lambda step: 1e-7).is_healthy  # before its first step
     assert not rated(tmp_path / "stays", gradient=gradient).is_healthy
 
 
@@ -871,6 +872,13 @@ def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
     assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 100)]
     found = rated(tmp_path / "stays", loss=lambda step: loss(step) * (12 if step >= 100 else 1), steps=200)
     assert not found.is_healthy
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_jump_of_one_loss_below_the_first_one_is_a_note(tmp_path: Path, steps: int) -> None:
+    """As of a batch with an example of a rare class."""
+    found = rated(tmp_path, loss=lambda step: 0.4 if 170 < step <= 170 + steps else 0.7 / (step // 5 + 1), steps=200)
+    assert [(each.rule, each.step, each.is_note) for each in found.problems] == [("LossSpike", 171, steps == 1)]
 
 
 def test_a_jump_of_the_losses_of_tiny_batches_is_a_note(tmp_path: Path) -> None:
