@@ -376,10 +376,9 @@ class LostRows:
         return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
 
     def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
-        """Return whether a file may hold a step of a mode, by the global steps of the file.
+        """Return whether a file may hold a step of a mode: at its global step or, if that is unknown, between others.
 
-        The global step of an unknown step lies between those of the steps before and after it: steps of all workers or,
-        if these are not in step, of the file's worker.
+        Those are of the steps before and after it, of all workers or, if these are not in step, of the file's worker.
         """
         if mode is GLOBAL:
             return lost.may_hold_between(step - 1, step + 1)

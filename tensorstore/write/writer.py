@@ -60,8 +60,7 @@ LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
-_MOST_UNMEASURED = 256
-"""The number of small tensors from which on their statistics are computed, so that memory is bounded."""
+_MOST_UNMEASURED = 256  # small tensors, so that memory is bounded
 _SCALAR_BYTES = 64
 
 
@@ -154,8 +153,8 @@ class Writer:
         self._num_closed = 0
         self._flush_due: float | None = None
         self._warned_of_axis = False
+        # Small tensors with their rows, by the statistics to compute of them.
         self._unmeasured: dict[tuple[str, ...], list[tuple[IndexedStep, int, Array]]] = {}
-        """Small tensors with their rows, by the statistics to compute of them, many at a time."""
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
@@ -410,20 +409,18 @@ class Writer:
 
     def _measure(self, indexed: IndexedStep, row: int, record: Record, value: Array) -> None:
         names = record.plan.statistics
-        if record.owner is not None or not can_join(value):
-            measured = statistics(value, names)
-            indexed.add_statistics(row, tuple(measured), measured.values())
-            return
-        # Nothing reuses its memory, so it can wait.
-        unmeasured = self._unmeasured.setdefault(names, [])
-        unmeasured.append((indexed, row, value))
-        if len(unmeasured) >= _MOST_UNMEASURED:
-            self._measure_small()
+        if record.owner is None and can_join(value):  # nothing reuses its memory, so it can wait
+            self._unmeasured.setdefault(names, []).append((indexed, row, value))
+            if len(self._unmeasured[names]) >= _MOST_UNMEASURED:
+                self._measure_small()
+        else:
+            found = statistics(value, names)
+            indexed.add_statistics(row, tuple(found), found.values())
 
     def _measure_small(self) -> None:
         for names, found in self._unmeasured.items():
-            measured = rows_of_many([value for _, _, value in found], names)
-            for (indexed, row, _), numbers in zip(found, measured, strict=True):
+            rows = rows_of_many([value for *_, value in found], names)
+            for (indexed, row, _), numbers in zip(found, rows, strict=True):
                 indexed.add_statistics(row, names, numbers)
         self._unmeasured.clear()
 
