@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ SMALL_ELEMENTS = 4096
 """The most elements of an array that is joined. For larger ones, the calls of numpy take little of the time."""
 FEW_ELEMENTS = 512
 """The most elements of an array that is joined if numkong is installed."""
+_MOST_WAITING = 256  # arrays, so that their memory is bounded
+_Then: TypeAlias = Callable[[tuple[str, ...], Iterable[float]], None]
 _TOGETHER = 16384
 """The approximate number of elements that are joined, so that they fit into the processor's cache."""
 
@@ -51,6 +54,30 @@ def rows_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[tuple[
         before = ends[begin - 1] if begin else 0
         found += _of_group(arrays[begin : max(begin + 1, bisect_right(ends, before + _TOGETHER))], names)
     return found
+
+
+class Measuring:
+    """The computation of the statistics of arrays, in which small ones wait until there are many of them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, ...], list[tuple[Array, _Then]]] = {}
+
+    def add(self, array: Array, names: tuple[str, ...], then: _Then, may_wait: bool) -> None:
+        """Call `then` with the names of the statistics and the numbers, now or in a later call of any method."""
+        if may_wait and can_join(array):
+            self._waiting.setdefault(names, []).append((array, then))
+            if len(self._waiting[names]) >= _MOST_WAITING:
+                self.finish()
+        else:
+            found = statistics(array, names)
+            then(tuple(found), found.values())
+
+    def finish(self) -> None:
+        """Compute the statistics of all arrays that wait."""
+        for names, found in self._waiting.items():
+            for (_, then), row in zip(found, rows_of_many([array for array, _ in found], names), strict=True):
+                then(names, row)
+        self._waiting.clear()
 
 
 def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[tuple[float, ...]]:

@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, Protocol
 
-from ..dtypes import Array, as_scalar, dtype_name, to_bytes
+from ..dtypes import as_scalar, dtype_name, to_bytes
 from ..errors import RunTakenOver, StorageError, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
@@ -30,11 +31,10 @@ from ..format.schema import (
     session_end_path,
 )
 from ..mode import ModeKeys
-from ..statistics.batched import can_join, rows_of_many
+from ..statistics.batched import Measuring
 from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of
 from ..statistics.histogram import histogram
-from ..statistics.single import statistics
 from ..statistics.sketch import sketch_of
 from ..storage.open import Storage, register_flush, translated
 from .claim import next_flush
@@ -60,7 +60,6 @@ LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
-_MOST_UNMEASURED = 256  # small tensors, so that memory is bounded
 _SCALAR_BYTES = 64
 
 
@@ -153,8 +152,7 @@ class Writer:
         self._num_closed = 0
         self._flush_due: float | None = None
         self._warned_of_axis = False
-        # Small tensors with their rows, by the statistics to compute of them.
-        self._unmeasured: dict[tuple[str, ...], list[tuple[IndexedStep, int, Array]]] = {}
+        self._measuring = Measuring()
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
@@ -386,7 +384,8 @@ class Writer:
         if record.statistics is not None:
             indexed.add_statistics(row, tuple(record.statistics), record.statistics.values())
         elif plan.statistics:
-            self._measure(indexed, row, record, value)
+            # Without an owner nothing reuses its memory, so it can wait.
+            self._measuring.add(value, plan.statistics, partial(indexed.add_statistics, row), record.owner is None)
         self._write_by_axis(indexed, record, shape)
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
@@ -406,23 +405,6 @@ class Writer:
         if scalar is not None:
             indexed.scalars.append((row, [scalar]))
         record.release()
-
-    def _measure(self, indexed: IndexedStep, row: int, record: Record, value: Array) -> None:
-        names = record.plan.statistics
-        if record.owner is None and can_join(value):  # nothing reuses its memory, so it can wait
-            self._unmeasured.setdefault(names, []).append((indexed, row, value))
-            if len(self._unmeasured[names]) >= _MOST_UNMEASURED:
-                self._measure_small()
-        else:
-            found = statistics(value, names)
-            indexed.add_statistics(row, tuple(found), found.values())
-
-    def _measure_small(self) -> None:
-        for names, found in self._unmeasured.items():
-            rows = rows_of_many([value for *_, value in found], names)
-            for (indexed, row, _), numbers in zip(found, rows, strict=True):
-                indexed.add_statistics(row, names, numbers)
-        self._unmeasured.clear()
 
     def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:
         """Write each statistic along an axis as a tensor of its own."""
@@ -476,7 +458,7 @@ class Writer:
             self._also_to.go_back(back_to.mode_steps)
 
     def _publish_all(self) -> None:
-        self._measure_small()
+        self._measuring.finish()
         for key, (_, chunk) in list(self._chunks.items()):
             chunk.finish()
             chunk.publish()
