@@ -10,7 +10,7 @@ https://github.com/apache/parquet-format: src/main/thrift/parquet.thrift
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -94,12 +94,22 @@ def num_rows(footer: bytes) -> int:
         return read_integer(footer, position + 1)[0]
 
 
-def text_of(footer: bytes, key: bytes) -> bytes:
-    """Return the text of a key in this footer, empty if it has none. Raise ValueError as `schema_of`."""
+def texts_of(footer: bytes, keys: Iterable[bytes]) -> bytes:
+    """Return the end of this footer with the texts of these keys. What is before it may hold any bytes."""
+    found = [position for key in keys if (position := footer.rfind(_head(key))) >= 0]
+    return footer[min(found, default=len(footer)) :]
+
+
+def text_of(texts: bytes, key: bytes) -> bytes:
+    """Return the text of a key, empty if there is none. Raise ValueError as `schema_of`."""
     # Parsing all that is before it takes ten times as long. A text has no byte of the head of a key: JSON escapes it.
-    _, head, rest = footer.rpartition(bytes([_TEXT_NEXT, len(key)]) + key + bytes([_TEXT_NEXT]))
+    _, head, rest = texts.rpartition(_head(key))
     with _naming_errors():
         return read_value(rest, 0, _TEXT_NEXT & 15)[0] if head else b""
+
+
+def _head(key: bytes) -> bytes:
+    return bytes([_TEXT_NEXT, len(key)]) + key + bytes([_TEXT_NEXT])
 
 
 def _elements(footer: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
 from .checksum import read_seal
-from .footer import footer_of, num_rows, text_of
+from .footer import footer_of, num_rows, text_of, texts_of
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -26,6 +26,9 @@ from .schema import (
     flushes_in,
     is_chunk_path,
 )
+
+_KEYS = FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FOOTER_CHUNKS, FOOTER_PREVIOUS
+"""The keys that every footer has."""
 
 if TYPE_CHECKING:
     from ..statistics.sketch import Sketch
@@ -206,20 +209,21 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
     read_seal(path, end, size)
     try:
         footer = footer_of(end)
-        number, rows = int(text_of(footer, FOOTER_FORMAT)), num_rows(footer)
+        texts = texts_of(footer, _KEYS)
+        number, rows = int(text_of(texts, FOOTER_FORMAT)), num_rows(footer)
     except ValueError as exc:
         raise CorruptFile(path, f"it has no index footer: {exc}") from exc
     if number > FORMAT:
         reason = f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
         raise UnknownFormat(path, reason)
     try:
-        name_sets = _name_sets(text_of(footer, FOOTER_NAMES))
-        steps = _step_summaries(json.loads(text_of(footer, FOOTER_STEPS)), len(name_sets))
-        chunks = list(json.loads(text_of(footer, FOOTER_CHUNKS)))
+        name_sets = _name_sets(text_of(texts, FOOTER_NAMES))
+        steps = _step_summaries(json.loads(text_of(texts, FOOTER_STEPS)), len(name_sets))
+        chunks = list(json.loads(text_of(texts, FOOTER_CHUNKS)))
         if bad := [chunk for chunk in chunks if not is_chunk_path(chunk)]:
             raise ValueError(f"{bad[0]!r} is not the path of a chunk")
-        compacted_at = float(text) if (text := text_of(footer, FOOTER_COMPACTED)) else None
-        previous = _previous_path(path, json.loads(text_of(footer, FOOTER_PREVIOUS)))
+        compacted_at = float(text) if (text := text_of(texts, FOOTER_COMPACTED)) else None
+        previous = _previous_path(path, json.loads(text_of(texts, FOOTER_PREVIOUS)))
         return IndexSummary(rows, steps, name_sets, chunks, previous, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc

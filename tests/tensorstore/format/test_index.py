@@ -22,6 +22,7 @@ from tensortrial.format.index_types import IndexSummary, StepSummary, read_summa
 from tensortrial.format.index_writer import write_compacted
 from tensortrial.format.schema import (
     FOOTER_CHUNKS,
+    FOOTER_COMPACTED,
     FOOTER_FORMAT,
     FOOTER_NAMES,
     FOOTER_PREVIOUS,
@@ -97,11 +98,15 @@ def test_a_footer_that_is_longer_than_most_is_read(tmp_path: Path) -> None:
     assert len(tensortrial.create_trial(tmp_path).tensor_names()) == 2000
 
 
-def test_a_name_like_a_key_of_the_footer_is_a_name(tmp_path: Path) -> None:
-    name = f"\x18{chr(len(FOOTER_FORMAT))}{FOOTER_FORMAT.decode()}\x18\x0299"
+@pytest.mark.parametrize("key", [FOOTER_FORMAT, FOOTER_COMPACTED])
+def test_a_name_like_a_key_of_the_footer_is_a_name(tmp_path: Path, key: bytes) -> None:
+    name = f"\x18{chr(len(key))}{key.decode()}\x18\x0299"
     with Job(tmp_path) as job:
         job.step({name: 1.0})
     assert tensortrial.create_trial(tmp_path).tensor_names() == [name]
+    (index,) = tmp_path.glob("index/*/*/*.parquet")
+    found = read_summary(index.relative_to(tmp_path).as_posix(), index.read_bytes(), index.stat().st_size)
+    assert found.compacted_at is None
 
 
 def test_sketches_are_encoded_by_what_their_numbers_have_in_common(tmp_path: Path) -> None:
