@@ -89,25 +89,17 @@ def simulated_event(scheduler: Scheduler) -> type[Any]:
 
 def _simulated_condition(scheduler: Scheduler) -> type[Any]:
     class Condition:
-        def __init__(self) -> None:
-            self._holder: Task | None = None
+        def __init__(self, lock: Any) -> None:
+            self._lock = lock
             self._calls = 0
 
-        def __enter__(self) -> None:
-            assert self._holder is not scheduler.task, "the condition is not reentrant here"
-            while self._holder is not None:
-                scheduler.wait(lambda: self._holder is None)
-            self._holder = scheduler.task
-
-        def __exit__(self, *_: object) -> None:
-            self._holder = None
-
         def wait(self, timeout: float | None = None) -> bool:
-            before, self._holder = self._calls, None
+            before = self._calls
+            self._lock.release()
             try:
-                return scheduler.wait(lambda: self._calls != before and self._holder is None, timeout)
+                return scheduler.wait(lambda: self._calls != before, timeout)
             finally:
-                self._holder = scheduler.task
+                self._lock.acquire()
 
         def notify_all(self) -> None:
             self._calls += 1
