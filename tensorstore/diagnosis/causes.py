@@ -269,6 +269,6 @@ def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:
         firsts.setdefault(group.check.rule, []).append(group)
     return tuple(
         f"{rule} at step {of_rule[0].first.step}, {of_rule[0].first.sentence}"
-        + (f", and {len(of_rule) - 1} more" if len(of_rule) > 1 else "")
+        + (f", and {len(of_rule) - 1} more of the rule" if len(of_rule) > 1 else "")
         for rule, of_rule in firsts.items()
     )

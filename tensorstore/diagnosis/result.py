@@ -197,7 +197,7 @@ class Diagnosis:
         if self.steps < min(_FEW_STEPS, self.steps_begun / 2) and not self.failures:
             parts.append(
                 "Most steps were not saved, so that the answer may lack what happened at them: save or log more often, "
-                f"such as by SaveConfig(save_interval={max(1, self.steps_begun // _FEW_STEPS)})."
+                f"such as by save_interval={max(1, self.steps_begun // _FEW_STEPS)}."
             )
         if self.failures:
             workers = (f"- {in_a_line(worker)}: {in_a_line(reason)}" for worker, reason in self.failures.items())
