@@ -20,7 +20,6 @@ from ..format.arrow_arrays import bounded
 from ..format.run_files import check_outside_runs
 from ..nested import plain
 from ..storage.output_file import write_output
-from ..visible import visible
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
@@ -43,7 +42,7 @@ class OutputFile(click.Path):
             self.fail("a file needs a name, got ''; leave the option out for its default", param, ctx)
         folder = os.path.dirname(os.path.abspath(value))
         if not os.path.isdir(folder):
-            self.fail(f"there is no folder {visible(folder, keep='')!r} to write into", param, ctx)
+            self.fail(f"there is no folder {folder!r} to write into", param, ctx)
         return super().convert(STDOUT if value == "-" else value, param, ctx)
 
 

@@ -130,7 +130,7 @@ def test_a_line_break_in_the_name_of_a_run_begins_no_line(tmp_path: Path, comman
         ("verify", "one\ntwo"),
         ("rm", "--yes", "one\ntwo"),
         ("demo", "file/one\ntwo"),
-        ("ls", "run", "--output", "none/one\ntwo"),
+        ("ls", "run", "--output", "one\ntwo/none"),
         ("tensor", "run", "one\ntwo"),
         ("info", "run", "--one\ntwo"),
         ("one\ntwo",),
