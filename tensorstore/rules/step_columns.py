@@ -77,8 +77,8 @@ class StepColumns:
             if not isinstance(cells, WordCells):
                 raise TypeError(f"the column {name} holds no texts")
             codes = known.of(cells.words)
-            constant = cells.codes is None
-            found.append(np.full(len(positions), codes[0]) if constant else codes[_at(cells.codes, positions)])
+            of_rows = cells.codes
+            found.append(np.full(len(positions), codes[0]) if of_rows is None else codes[_at(of_rows, positions)])
         return np.concatenate(found)
 
     def shapes(self) -> Array:
