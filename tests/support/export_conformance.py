@@ -512,7 +512,7 @@ class JobConformance(ExportConformance):
     def test_a_file_that_was_left_out_is_said_again(self, tmp_path: Path, target: str) -> None:
         """Its footer is whole, so its steps are known and its rows are not."""
         run = write_run(tmp_path / "a", 4)
-        (file,) = (run / "index").rglob("*.parquet")
+        file = min((run / "index").rglob("*.parquet"))  # the one that counts, if the run was compacted at its end
         content = bytearray(file.read_bytes())
         content[50:54] = b"XXXX"
         file.write_bytes(content)
