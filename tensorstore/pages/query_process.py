@@ -39,7 +39,6 @@ _MOST_ROWS = 2_000
 _MOST_BYTES = 8 << 20
 # The memory of a process in addition to the engine's: its modules, the stacks of threads, and the values of some rows.
 _BASE_BYTES = 512 << 20
-_MOST_IDLE = 2
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -70,6 +69,8 @@ class QueryProcesses:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Process] = []
+        self._busy = set[_Process]()
+        self._most_idle = 2
 
     def answer(self, job: Job) -> dict[str, Any]:
         """Return the rows of a query for the page.
@@ -81,24 +82,28 @@ class QueryProcesses:
             return answer_of(job)  # only this process has these runs
         with self._lock:
             process = self._idle.pop() if self._idle else _Process()
+            self._busy.add(process)
+        over = [process]
         try:
             found = process.answer(job)
-        except BaseException:
-            process.end()
-            raise
-        with self._lock:
-            self._idle.append(process)
-            over = self._idle[:-_MOST_IDLE]
-            del self._idle[:-_MOST_IDLE]
-        for each in over:
-            each.end()
+            with self._lock:
+                self._idle.append(process)
+                over = [self._idle.pop(0) for _ in range(len(self._idle) - self._most_idle)]
+        finally:
+            with self._lock:
+                self._busy.remove(process)
+            for each in over:
+                each.end()
         if "error" in found:
             raise QueryError(found["error"])
         return found
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, also those that are answering a query."""
         with self._lock:
+            self._most_idle = 0
+            for process in self._busy:
+                process.kill()
             for process in self._idle:
                 process.end()
             self._idle.clear()
@@ -138,6 +143,9 @@ class _Process:
                 break
             parts.append(part)
         return b"".join(parts)
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def end(self) -> None:
         self._process.kill()

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.commands import run_command
 from support.pages import CLIENT, fetch
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
+from support.waiting import wait_until
 from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.pages import Page, page
@@ -226,6 +228,21 @@ def test_a_query_that_needs_too_much_memory_is_an_error_and_the_page_lives(
             assert response.status_code == 400
             assert "needs more memory than the page allows" in response.json()["error"]
         assert fetch(served, "sql", runs='["left"]', sql="select 1 as one")["rows"] == [[1]]
+
+
+def test_a_page_that_closes_ends_the_query_that_it_is_answering(folder: Path) -> None:
+    def children() -> set[str]:
+        lists = Path("/proc/self/task").glob("*/children")
+        return {number for each in lists for number in each.read_text().split()}
+
+    before = children()
+    endless = {"runs": '["left"]', "sql": "select count(*) from range(100_000_000_000_000)"}
+    with ThreadPoolExecutor() as pool:
+        with page(folder / "left") as served:
+            asked = pool.submit(CLIENT.get, f"{served.url}api/sql", params=endless, timeout=120)
+            wait_until(lambda: children() - before)
+        wait_until(lambda: not children() - before)
+    assert asked.exception() or asked.result().status_code == 500
 
 
 def test_a_named_query_takes_parameters(served: Page) -> None:
