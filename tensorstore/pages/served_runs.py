@@ -333,7 +333,7 @@ class ServedRuns:
         self.queries.close()
         with self._together_lock:
             self._forget_together()
-        for run in self._opened.values():
+        for run in list(self._opened.values()):  # a request may be opening another
             run.trial.close()
 
 
