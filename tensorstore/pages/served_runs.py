@@ -158,7 +158,8 @@ class ServedRuns:
             try:
                 rows = runs.queries.sql(query, dict(values)).fetchall()
             except CorruptFile:  # raised once, because from now on the file is marked as damaged and left out
-                self._opened.clear()  # the views of one run read the file again
+                with self._opening:
+                    self._opened.clear()  # the views of one run read the file again
                 rows = runs.queries.sql(query, dict(values)).fetchall()
         called = {storage.url: name for name, storage in self._storages.items()}
         return [(called.get(urls[run], run), *rest) for run, *rest in rows]
