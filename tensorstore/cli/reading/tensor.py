@@ -12,6 +12,7 @@ from ...errors import ConfigurationError, TensorUnavailableForStep
 from ...mode import ModeKeys
 from ...nested import plain
 from ...read.tensor import Tensor
+from ...visible import counted
 from ..console import console_for, print_line, print_table
 from ..options import mode_option, open_trial, run_argument, storage_option
 from ..ranges import ranges
@@ -65,7 +66,7 @@ def tensor(
         return
     kind = str(list(shape)) if shape else "scalar"
     kind = kind if value is None else f"{value.dtype} {kind}"
-    print_line(f"{name}: {kind}; saved at {len(steps)} steps of {mode}: {', '.join(ranges(steps))}")
+    print_line(f"{name}: {kind}; saved at {counted(len(steps), 'step')} of {mode}: {', '.join(ranges(steps))}")
     print_table(console_for(), [f"step {at}", ""], [[key, f"{number:.6g}"] for key, number in statistics.items()])
     if value is None:
         print_line("no raw value was saved at this step")

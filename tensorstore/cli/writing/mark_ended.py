@@ -6,6 +6,7 @@ import click
 
 from ...maintenance.ending import check_no_writer
 from ...read.trial import run_reader_of
+from ..console import print_line
 from ..options import open_trial, run_argument, storage_option
 
 
@@ -25,6 +26,7 @@ def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options:
     tensortrial mark-ended runs/crashed --worker worker_1
     """
     trial = open_trial(run, storage_options)
+    before = trial.snapshot.workers
     for worker in workers or (None,):
         if not force:
             check_no_writer(run_reader_of(trial).storage, worker)
@@ -32,3 +34,6 @@ def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options:
     known = trial.snapshot.workers
     if known.all_marked or known.marked:
         raise click.ClickException("no mark was stored, so other readers still wait for the job")
+    for worker in workers or (None,):
+        had_ended = before.job_ended if worker is None else worker in before.ended
+        print_line(f"{'had ended before' if had_ended else 'marked as ended'}: {run if worker is None else worker}")

@@ -287,12 +287,13 @@ def test_an_empty_result_says_why(run: Path) -> None:
 def test_mark_ended_ends_a_run(run: Path) -> None:
     (run / "end" / "worker_0.json").unlink()
     assert "running" in run_command("info", run).stdout
-    run_command("mark-ended", run)
+    assert run_command("mark-ended", run).stdout == f"marked as ended: {run}\n"
     assert "ended" in run_command("info", run).stdout
 
 
 def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
-    run_command("mark-ended", run)
+    assert run_command("mark-ended", run).stdout == f"had ended before: {run}\n"
+    assert run_command("mark-ended", run, "--worker", "worker_0").stdout == "had ended before: worker_0\n"
     assert [path.name for path in (run / "end").iterdir()] == ["worker_0.json"]
 
 
