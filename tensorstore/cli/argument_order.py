@@ -1,16 +1,40 @@
-"""The errors for missing or swapped arguments, which show how the command is written."""
+"""The errors for missing, swapped or mistyped words, which show how the command is written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import click
 
 from ..suggestions import near_names
+from ..visible import visible
 
 SQL = re.compile(r"\s*(select|with|from|describe|summarize|show|pivot|values)\b.*\s", re.IGNORECASE | re.DOTALL)
 TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tensorboard):|postgres(ql)?://")
+
+
+class SuggestingGroup(click.Group):
+    """A group of commands whose error for an unknown command names a similar one."""
+
+    noun = "command"
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """The commands by their names in other programs."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if not name.startswith("-") and name not in known:
+            near = [self.aliases[name]] if name in self.aliases else near_names(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else self.without_similar(known)
+            ctx.fail(f"no such {self.noun}: {visible(name)!r}{meant}")
+        return super().resolve_command(ctx, args)
+
+    def without_similar(self, known: Sequence[str]) -> str:
+        """Return a clause for a name that is similar to no known one."""
+        return ""
 
 
 def runs_and_last(

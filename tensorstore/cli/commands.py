@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from ..errors import TensorTrialError
-from ..suggestions import near_names
 from ..version import __version__
 from ..visible import visible
+from .argument_order import SuggestingGroup
 from .sentences import sentence_of
 from .writing.run import DESCRIPTION, run
 
@@ -80,8 +80,10 @@ _MEANT = {
 _INTERRUPTED = 130
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
     """A group that imports each command when it is called, and prints this project's errors as one sentence."""
+
+    aliases = _MEANT
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_MODULES])
@@ -91,16 +93,6 @@ class _Commands(click.Group):
             return super().get_command(ctx, cmd_name)
         module = _MODULES[cmd_name]
         return getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            near = [_MEANT[name]] if name in _MEANT else near_names(name, self.list_commands(ctx), 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"no such command: {visible(name)!r}{meant}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, self.list_commands(ctx)))
@@ -136,10 +128,11 @@ def _errors_as_sentences() -> Iterator[None]:
 
 
 def _explained(exc: click.ClickException) -> str:
-    """Return the message of an error. For -o of a command without output, it names the option of the storage."""
-    if not isinstance(exc, click.NoSuchOption) or exc.option_name != "-o":
+    """Return the message of an error. For an unknown option, it says what to write for a path or for the storage."""
+    if not isinstance(exc, click.NoSuchOption) or exc.possibilities:
         return exc.message
-    return "No such option: -o; for the storage write --storage-option KEY=VALUE"
+    storage, path = "for the storage write --storage-option KEY=VALUE", "if it begins a path, write ./ before it"
+    return f"No such option: {exc.option_name}; {storage if exc.option_name == '-o' else path}"
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

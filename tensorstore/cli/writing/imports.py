@@ -8,12 +8,20 @@ from typing import Any
 
 import click
 
+from ..argument_order import SuggestingGroup
 from ..completion import complete_run
 from ..console import print_line, print_name
 from ..options import parse_options, progress_option, storage_option
 
 
-@click.group("import")
+class _Formats(SuggestingGroup):
+    noun = "format"
+
+    def without_similar(self, known: Sequence[str]) -> str:
+        return f"; it must be one of {', '.join(known)}"
+
+
+@click.group("import", cls=_Formats)
 def imports() -> None:
     """Create a run from files that another program wrote."""
 
