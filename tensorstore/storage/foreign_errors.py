@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ..errors import ConfigurationError, CorruptFile, StorageError, TensorTrialError
+from ..nested import flat
 from ..redaction import without_credentials
 
 Action = Literal["read", "write", "list", "delete"]
+_UNEXPECTED = re.compile(r"unexpected keyword argument '([^']*)'")
 
 
 class translated:  # noqa: N801  # a class, because a generator takes a microsecond, at each call of a storage
@@ -18,26 +22,26 @@ class translated:  # noqa: N801  # a class, because a generator takes a microsec
     Args:
         path: The file, relative to the run.
         action: The operation on the file.
-        where: The location in words, such as "bucket 'b', key 'k'". No other configuration is passed, so that no
-            credential can be in a message.
+        where: The location in words, such as "bucket 'b', key 'k'".
+        options: The options of the file system. No message has their values, which may be credentials.
 
     Raises:
         FileNotFoundError: The file to be read is missing. Its `filename` is `path`.
         CorruptFile: A folder is in place of the file to be read.
-        ConfigurationError: The file system passes on its options, and what receives them lacks one.
+        ConfigurationError: The file system passes its options on, and a function that receives them lacks one.
         StorageError: Every other refusal.
     """
 
-    __slots__ = ("_action", "_path", "_where")
+    __slots__ = ("_action", "_options", "_path", "_where")
 
-    def __init__(self, path: str, action: Action, where: str = "") -> None:
-        self._path, self._action, self._where = path, action, where
+    def __init__(self, path: str, action: Action, where: str = "", options: Mapping[str, Any] | None = None) -> None:
+        self._path, self._action, self._where, self._options = path, action, where, options
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
-        if isinstance(exc, TypeError) and "unexpected keyword argument" in str(exc):  # http:// has options of requests
+        if isinstance(exc, TypeError) and _is_of_an_option(exc, self._options or {}):  # http:// has those of requests
             raise ConfigurationError(f"the file system does not take these storage_options: {exc}") from exc
         if not isinstance(exc, Exception) or isinstance(exc, TensorTrialError) or not _is_foreign(exc):
             return
@@ -60,6 +64,11 @@ def http_status(exc: BaseException | None) -> int | None:
 def missing(path: str) -> FileNotFoundError:
     """Return the error of a missing file."""
     return FileNotFoundError(errno.ENOENT, "no such file in the run", path)
+
+
+def _is_of_an_option(exc: TypeError, options: Mapping[str, Any]) -> bool:
+    found = _UNEXPECTED.search(str(exc))
+    return found is not None and any(found[1] in key.split(".") for key in flat(options))
 
 
 def _is_foreign(exc: Exception) -> bool:

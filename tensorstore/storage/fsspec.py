@@ -15,7 +15,7 @@ from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import Lock
 from ..parallel import in_threads
 from .base import TAKEN, Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
-from .foreign_errors import translated
+from .foreign_errors import Action, translated
 from .ranges import batches, merge
 from .tail_cache import TailCache
 
@@ -49,7 +49,7 @@ class FsspecStorage(Storage):
         try:
             parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
             self._root = str(kind._strip_protocol(self._address)).rstrip("/")
-            with translated(self.url, "list"):  # some filesystems connect immediately
+            with self._translated(self.url, "list"):  # some filesystems connect immediately
                 self._filesystem = kind(**parameters)
         except ValueError as exc:
             raise ConfigurationError(
@@ -85,20 +85,23 @@ class FsspecStorage(Storage):
         if tail is not None:
             self._cache.keep(span.path, data + tail, size)
 
+    def _translated(self, path: str, action: Action) -> translated:
+        return translated(path, action, options=self._options)
+
     def exists_any(self) -> bool:
-        with translated(self.url, "list"):
+        with self._translated(self.url, "list"):
             return bool(self._entries("")) or bool(self._root and self.fs.isfile(self._root))
 
     def read(self, path: str) -> bytes:
-        with translated(path, "read"):
+        with self._translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path)))
 
     def _read_front(self, path: str, length: int) -> bytes:
-        with translated(path, "read"):
+        with self._translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path), start=0, end=length))
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        with translated(path, "read"):
+        with self._translated(path, "read"):
             size = int(self.fs.info(self._full(path))["size"])
             data = bytes(self.fs.cat_file(self._full(path), start=max(0, size - length), end=size))
         self._cache.keep(path, data, size)
@@ -138,7 +141,7 @@ class FsspecStorage(Storage):
         wanted = [span for span in spans if span not in found]
         for span, data in zip(wanted, self._spans(wanted) if wanted else (), strict=True):
             if isinstance(data, Exception):
-                with translated(span.path, "read"):
+                with self._translated(span.path, "read"):
                     raise data
             found[span] = bytes(data)
         return [found[span] for span in spans]
@@ -146,16 +149,16 @@ class FsspecStorage(Storage):
     def _spans(self, spans: Sequence[ByteRange]) -> Sequence[bytes | Exception]:
         """Return the bytes of each span, or the exception that reading it raises."""
         ends = [span.start + span.length for span in spans]
-        with translated(spans[0].path if spans else "", "read"):
+        with self._translated(spans[0].path if spans else "", "read"):
             paths = [self._full(span.path) for span in spans]
             return self.fs.cat_ranges(paths, [span.start for span in spans], ends, on_error="return")
 
     def list(self, folder: str) -> Paths:
-        with translated(join(self.url, folder) if folder else self.url, "list"):
+        with self._translated(join(self.url, folder) if folder else self.url, "list"):
             return sorted(self._entries(folder))
 
     def walk(self) -> Iterator[StoredFile]:
-        with translated(self.url, "list"):
+        with self._translated(self.url, "list"):
             found = self.fs.find(self._root, detail=True)
         # Some file systems begin all names with a slash.
         begin = len(self._root.strip("/")) + 1
@@ -164,7 +167,7 @@ class FsspecStorage(Storage):
 
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []
-        with translated(join(self.url, folder), "list"):
+        with self._translated(join(self.url, folder), "list"):
             for sub, kind in self._entries(folder).items():
                 stem = f"{sub}/"
                 if kind == "directory" and (stem > after or after.startswith(stem)):
@@ -185,7 +188,7 @@ class FsspecStorage(Storage):
         return {name: kind for name, kind in below if name and not name.startswith(".")}
 
     def create(self, path: str, data: bytes | memoryview) -> None:
-        with translated(path, "write"), _creating:
+        with self._translated(path, "write"), _creating:
             # The lock is for threads, because fsspec checks first and writes afterwards.
             if self.fs.exists(self._full(path)):
                 raise AlreadyPublished(path, TAKEN)
@@ -195,7 +198,7 @@ class FsspecStorage(Storage):
                 raise AlreadyPublished(path, TAKEN) from exc
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
-        with translated(path, "write"):
+        with self._translated(path, "write"):
             self._pipe(path, data, mode="overwrite")
 
     def _pipe(self, path: str, data: bytes | memoryview, mode: str) -> None:
@@ -207,14 +210,14 @@ class FsspecStorage(Storage):
             self.fs.pipe_file(full, bytes(data), mode=mode)
 
     def remove(self, path: str) -> None:
-        with translated(path, "delete"), suppress(FileNotFoundError):
+        with self._translated(path, "delete"), suppress(FileNotFoundError):
             self.fs.rm_file(self._full(path))
 
     def touch(self, path: str) -> None:
         self.replace(path, self.read(path))
 
     def written_at(self, path: str) -> tuple[float, float]:
-        with translated(path, "read"):
+        with self._translated(path, "read"):
             return self.fs.modified(self._full(path)).timestamp(), time.time()
 
     def sink(self, path: str) -> Sink:

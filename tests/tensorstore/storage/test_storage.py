@@ -19,7 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -210,6 +212,27 @@ class TestOpening:
             open_storage("s3://bucket/run", {"config_kwargs": 5})
         with pytest.raises(ConfigurationError, match=r"does not take these storage_options: .* 'endpoint_url'"):
             open_storage("http://127.0.0.1/run", {"endpoint_url": "http://127.0.0.1"}).read("run.json")
+
+    @pytest.mark.parametrize(
+        ("options", "error"),
+        [
+            ({"token": 1}, ConfigurationError),
+            ({"client_kwargs": {"token": 1}}, ConfigurationError),
+            ({"other": "token"}, TypeError),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_call_inside_a_file_system_is_blamed_on_an_option_only_if_it_names_one(
+        self, options: dict[str, Any], error: type[Exception]
+    ) -> None:
+        class Failing(MemoryFileSystem):
+            def cat_file(self, path: str, **_: Any) -> bytes:
+                request: Callable[..., bytes] = lambda: b""
+                return request(token=path)
+
+        fsspec.register_implementation("failing", Failing, clobber=True)
+        with pytest.raises(error, match="'token'"):
+            open_storage("failing://run", options).read("run.json")
 
     def test_s3_without_s3fs_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = importlib.import_module("fsspec.registry")  # fsspec.registry is also a mapping's name
