@@ -46,6 +46,10 @@ _FETCHED_BYTES = 8 << 20
 _TEXT_IN_COLUMNS = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
 """DuckDB's types, alone or nested, that its tables of Arrow and numpy lack, cut off or spell as bytes of its own."""
 _ZONED = "TIMESTAMP WITH TIME ZONE"
+_OUTSIDE_DATETIME = (
+    "a list or struct of the rows has a time, such as infinity, that Python's datetime cannot hold: "
+    "cast the column to VARCHAR, or install pytz"
+)
 
 
 class DuckDBAnswer:
@@ -136,7 +140,11 @@ class DuckDBAnswer:
         are_zoned = [kind == _ZONED for kind in self.types]
         if are_zoned != [_ZONED in kind for kind in self.types]:  # in lists or structs, which Arrow makes, too
             for batch in self.arrow():
-                yield from rows_of(batch)
+                try:
+                    rows = rows_of(batch)
+                except OverflowError as exc:
+                    raise QueryError(_OUTSIDE_DATETIME) from exc
+                yield from rows
             return
         for row in self._cast(["::timestamp" if is_zoned else "" for is_zoned in are_zoned]):
             yield tuple(

@@ -136,6 +136,9 @@ def test_a_time_with_a_zone_changes_no_other_column_where_pytz_is_missing(
     assert trial.sql("select [timestamptz '2026-01-01 12:00:00+09']").fetchall() == [
         ([datetime(2026, 1, 1, 3, tzinfo=UTC)],)
     ]
+    for rows in (lambda answer: answer.fetchall(), list):
+        with pytest.raises(QueryError, match="cast the column to VARCHAR"):
+            rows(trial.sql("select ['infinity'::timestamptz]"))
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
