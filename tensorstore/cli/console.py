@@ -130,7 +130,7 @@ def print_facts(console: Console, facts: Sequence[tuple[str, str]], style: str =
     for name, value in facts:
         for number, line in enumerate(Text(value).wrap(console, max(console.width - indent, 1), overflow="fold")):
             label = "" if number else name
-            console.print(Text(label, style) + Text(" " * (indent - cell_len(label))) + line, soft_wrap=True)
+            console.print(Text.assemble((label, style), " " * (indent - cell_len(label)), line), soft_wrap=True)
 
 
 def _print_records(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
