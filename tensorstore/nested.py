@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -34,7 +35,7 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can represent: NaN, infinities and other values become text."""
+    """Return a value that JSON can represent: NaN, infinities and other values become text, times in ISO 8601."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -43,6 +44,8 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes | bytearray):
         return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, Decimal):
         return float(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

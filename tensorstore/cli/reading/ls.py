@@ -80,7 +80,7 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
             "steps_begun": begun[run],
             "tensor_bytes": tensor_bytes,
             "file_bytes": file_bytes,
-            "started_at": started_at.isoformat(sep=" ", timespec="seconds"),
+            "started_at": started_at.isoformat(timespec="seconds"),
             "framework": framework,
             "workers": workers,
             "metadata": json.loads(metadata),
@@ -95,6 +95,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["state"],
         f"{row['steps']:,} of {row['steps_begun']:,}" if row["steps_begun"] > row["steps"] else f"{row['steps']:,}",
         sized(row["file_bytes"]),
-        row["started_at"][:16],
+        row["started_at"][:16].replace("T", " "),
         ", ".join(row["tags"]),
     ]

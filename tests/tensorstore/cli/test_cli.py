@@ -89,9 +89,20 @@ def test_sql_prints_a_table_csv_or_json(run: Path) -> None:
 
 def test_sql_prints_values_as_programs_read_them(run: Path) -> None:
     query = "select true as a, [1, 2] as b, 'nan'::double as c, '\\x01'::blob as d, 1.5 as e, null as f"
+    query += ", timestamptz '2026-01-31 12:00:00+09' as g"
     found = json.loads(run_command("sql", run, query, "--format", "json").stdout)
-    assert found == {"a": True, "b": [1, 2], "c": "nan", "d": "01", "e": 1.5, "f": None}
-    assert run_command("sql", run, query, "--format", "csv").stdout == 'a,b,c,d,e,f\ntrue,"[1, 2]",nan,01,1.5,\n'
+    assert found == {
+        "a": True,
+        "b": [1, 2],
+        "c": "nan",
+        "d": "01",
+        "e": 1.5,
+        "f": None,
+        "g": "2026-01-31T03:00:00+00:00",
+    }
+    assert run_command("sql", run, query, "--format", "csv").stdout == (
+        'a,b,c,d,e,f,g\ntrue,"[1, 2]",nan,01,1.5,,2026-01-31 03:00:00+00:00\n'
+    )
 
 
 @pytest.mark.parametrize("guard", [[], ["--guard-formulas"]])
@@ -252,6 +263,9 @@ def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
         printed = file.getvalue()
         assert len(printed.splitlines()) == lines
         assert all(column in printed for column in columns)
+    bold = io.StringIO()
+    print_table(Console(file=bold, width=40, force_terminal=True, color_system="standard"), columns, rows)
+    assert "\x1b[1mcolumn_7\x1b[0m   a7\n" in bold.getvalue()
     folded = io.StringIO()
     print_table(Console(file=folded, width=60), ["run", "loss"], [["x" * 100, "1"]])
     assert folded.getvalue().count("x") == 100

@@ -40,6 +40,7 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     found = {row["run"]: (row["state"], row["steps"]) for row in rows}
     assert found == {"good": ("ended", 6), "bad": ("running", 20)}
     assert all(row["file_bytes"] > row["tensor_bytes"] > 0 for row in rows)
+    assert {row["started_at"] for row in rows} == {"2026-01-01T00:00:00+00:00"}
     listed = run("ls", place / "b*").stdout
     assert "running" in listed
     assert "file size" in listed
