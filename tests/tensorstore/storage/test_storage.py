@@ -227,8 +227,8 @@ class TestOpening:
     ) -> None:
         class Failing(MemoryFileSystem):
             def cat_file(self, path: str, **_: Any) -> bytes:
-                request: Callable[..., bytes] = lambda: b""
-                return request(token=path)
+                request: Any = canonical_url
+                return bytes(request(token=path))
 
         fsspec.register_implementation("failing", Failing, clobber=True)
         with pytest.raises(error, match="'token'"):
