@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -261,10 +262,19 @@ def test_a_gradient_that_grows_while_the_loss_falls_is_a_sum(
     assert [each.step for each in found] == [3] * fires
 
 
-def of_bias(run: Path, loss: Any, distance: Any, is_updated: bool = True) -> list[Any]:
+def test_the_gradient_of_the_last_bias_takes_as_much_memory_after_many_steps(tmp_path: Path) -> None:
+    of_bias(tmp_path, lambda step: 1 / (step + 1), lambda step: 0.02, steps=60)
+    rule, sizes = rules.OutputBiasGradient(tensortrial.create_trial(tmp_path)), []
+    for steps in (range(20), range(20, 60)):
+        assert not any(map(rule.evaluate, steps))
+        sizes.append(len(pickle.dumps(rule)))
+    assert sizes[1] - sizes[0] < 100
+
+
+def of_bias(run: Path, loss: Any, distance: Any, is_updated: bool = True, steps: int = 14) -> list[Any]:
     """Evaluate OutputBiasGradient. `loss` and `distance` are functions of the step; the latter may return None."""
     with Job(run, is_ordered=True) as job:
-        for step in range(14):
+        for step in range(steps):
             values = {"0_output_0": np.ones((512, 3)), "NLLLoss_output_0": np.float64(loss(step))}
             if (size := distance(step)) is not None:
                 values["gradient/0.bias"] = np.array([-size, size / 2, size / 2])

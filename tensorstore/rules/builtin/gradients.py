@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class OutputBiasGradient(BuiltinRule):
     share: float = number(0.9, "the labels are of one class if the distance is this share of its bound", 0, 1)
 
     def reset(self) -> None:
-        self._saved: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+        self._found: dict[tuple[str, str], _Distances] = {}
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
@@ -126,36 +127,69 @@ class OutputBiasGradient(BuiltinRule):
             mean, size = (self.statistic_of(view, bias, _GRADIENTS, name) or 0.0 for name in ("mean", "abs_mean"))
             if bias.shape == [1] or abs(mean) <= size / 100:  # the gradient of a softmax sums to 0
                 is_updated = f"update/{bias.name.removeprefix('gradient/')}" in view.tensors.rows_of
-                saved = bias, loss, size * max(bias.shape[0] / 2, 1), examples, is_updated
-                self._saved[loss.name, loss.worker].append(saved)
+                key, distance = (loss.name, loss.worker), np.float64(size * max(bias.shape[0] / 2, 1))
+                self._found.setdefault(key, _Distances(bias)).add(bias, loss, distance, examples, is_updated)
 
     def invoke_at_end(self) -> bool:
-        for saved in self._saved.values():
-            with np.errstate(all="ignore"):
-                self._judge_bias(*zip(*saved, strict=True))
+        for found in self._found.values():
+            self._judge_distances(found)
         return self.has_reports
 
-    def _judge_bias(self, biases: Any, losses: Any, *columns: Any) -> None:
-        (distances, examples, are_updated), bias = map(np.array, columns), biases[0]
-        scalars, steps = np.array([(loss.scalar, loss.mode_step + 1) for loss in losses]).T
-        bounds = -np.expm1(-scalars)
-        limits = scalars if bias.shape == [1] else bounds  # the weights of BCEWithLogitsLoss need not sum to 1
-        large = np.flatnonzero(distances > np.maximum(_LARGE, _TIMES * limits))
-        is_scaled = (distances > _ROUNDED * np.fmax.accumulate(limits) * steps).any()
-        if len(large) >= self.patience and are_updated[: self.patience].all() and not is_scaled:
-            times = (distances / limits)[large[0]]
+    def _judge_distances(self, found: _Distances) -> None:
+        if min(found.large, found.first_updates) >= self.patience and found.first_large and not found.is_scaled:
+            bias, times = found.first_large
             sentence = f"is {times:.3g} times as large as the loss of one batch can make it"
-            self.fires(biases[large[0]], times, _TIMES, f"{sentence}: those of earlier steps are added to it")
-        shares, learned = distances / bounds, np.flatnonzero(distances < _LEARNED)
-        if len(shares) >= self.patience and (shares >= self.share).all() and (shares < _ROUNDED).all() and len(learned):
-            first = losses[learned[0]]
+            self.fires(bias, times, _TIMES, f"{sentence}: those of earlier steps are added to it")
+        is_share = found.least_share >= self.share and found.largest_share < _ROUNDED
+        if found.count >= self.patience and is_share and (first := found.learned) is not None:
             values = self.base_trial.tensor(first.name).values(ModeKeys[first.mode], first.worker)
             later = [float(value) for step, value in values.items() if step > first.mode_step]
-            fewest = examples.min()
+            fewest = found.examples
             if fewest >= _FEWEST and len(later) * fewest >= _MANY and max(later) < 2 * _LEARNED:
-                sentence = f"has at least {100 * shares.min():.0f} % of the size that the loss allows"
-                why = f"at {len(shares)} saved steps: the labels of each batch are of one class"
-                self.fires(bias, shares.min(), self.share, f"{sentence} {why}")
+                sentence = f"has at least {100 * found.least_share:.0f} % of the size that the loss allows"
+                why = f"at {found.count} saved steps: the labels of each batch are of one class"
+                self.fires(found.bias, found.least_share, self.share, f"{sentence} {why}")
+
+
+@dataclass
+class _Distances:
+    """The distances of a loss at all saved steps, as far as OutputBiasGradient needs them, without a row a step."""
+
+    bias: SavedTensor
+    """The gradient at the first step."""
+    count: int = 0
+    first_updates: int = 0
+    """The number of first steps at which the bias was updated."""
+    limit: float = math.nan
+    """The largest limit of a distance."""
+    is_scaled: bool = False
+    large: int = 0
+    """The number of distances that are too large for one batch."""
+    first_large: tuple[SavedTensor, float] | None = None
+    least_share: float = math.inf
+    largest_share: float = -math.inf
+    """The shares of the bounds; NaN if one is."""
+    learned: SavedTensor | None = None
+    """The loss at the first step with a small distance."""
+    examples: float = math.inf
+    """The fewest examples of a batch."""
+
+    def add(self, bias: SavedTensor, loss: SavedTensor, distance: Any, examples: int, is_updated: bool) -> None:
+        """Add the distance of one step."""
+        scalar = np.float64(loss.scalar)
+        bound = -np.expm1(-scalar)
+        limit = scalar if self.bias.shape == [1] else bound  # the weights of BCEWithLogitsLoss need not sum to 1
+        self.limit = np.fmax(self.limit, limit)
+        self.is_scaled |= bool(distance > _ROUNDED * self.limit * (loss.mode_step + 1))
+        if distance > np.maximum(_LARGE, _TIMES * limit):
+            self.large += 1
+            self.first_large = self.first_large or (bias, distance / limit)
+        self.first_updates += is_updated and self.first_updates == self.count
+        self.least_share = np.minimum(self.least_share, distance / bound)
+        self.largest_share = np.maximum(self.largest_share, distance / bound)
+        if self.learned is None and distance < _LEARNED:
+            self.learned = loss
+        self.examples, self.count = min(self.examples, examples), self.count + 1
 
 
 def _last_bias(view: StepView, loss: SavedTensor) -> tuple[SavedTensor, int] | None:
