@@ -37,7 +37,8 @@ _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, *_LISTS]
 ROW_COLUMNS = [*LOCATION_COLUMNS, *_REST]
 """The columns of a row with its statistics."""
-_FIELDS = {field.name: field for field in INDEX_SCHEMA}
+_TYPES = {field.name: field.type for field in INDEX_SCHEMA}
+_NULLABLE = frozenset(field.name for field in INDEX_SCHEMA if field.nullable)
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
@@ -302,11 +303,11 @@ def _texts_of(count: int, offset: int, *buffers: bytes | None) -> tuple[tuple[st
 
 
 def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
-    expected = _FIELDS[name]
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if kind != expected.type and not pa.types.is_nested(kind):
-        raise TypeError(f"the column {name} has the type {kind}, not {expected.type}")
-    if column.null_count and not expected.nullable:
+    expected, kind = _TYPES[name], column.type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if kind != expected and not pa.types.is_nested(kind):
+        raise TypeError(f"the column {name} has the type {kind}, not {expected}")
+    if name not in _NULLABLE and column.null_count:
         raise ValueError(f"the column {name} is null in some rows")
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
@@ -315,13 +316,13 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
     """Return a function that returns a column's cells at positions, and the bytes that it keeps in memory."""
     if column.null_count == len(column):
         return _always(None)
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(kind := column.type):
         return _words([*column.dictionary.to_pylist(), None], arrow_arrays.numpy_of(column.indices, missing=-1))
-    if pa.types.is_primitive(column.type):
+    if pa.types.is_primitive(kind):
         return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
-    if column.type == _FIELDS["shape"].type and not column.values.null_count:
+    if kind == _TYPES["shape"] and not column.values.null_count:
         return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
-    if column.type.equals(SKETCH):  # as pyarrow has them
+    if kind.equals(SKETCH):  # as pyarrow has them
         valid = arrow_arrays.valid(column)
         return (lambda at: [column[i] if valid is None or valid[i] else None for i in at.tolist()]), column.nbytes
     # One by one: `take` imports pyarrow.compute, which takes 0.03 s.
@@ -424,8 +425,7 @@ def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
     Raises:
         TypeError, ValueError, RecursionError: The footer lacks it, or is damaged.
     """
-    empty = set(json.loads((metadata.metadata or {}).get(FOOTER_EMPTY, b"[]")))
-    return {field.name for field in INDEX_SCHEMA if field.nullable and field.name in empty}
+    return {*_NULLABLE.intersection(json.loads((metadata.metadata or {}).get(FOOTER_EMPTY, b"[]")))}
 
 
 def described_groups(metadata: pq.FileMetaData) -> list[Any]:

@@ -345,6 +345,8 @@ class Reader:
         self._name_sets: NameSets | None = None
         """The name sets that `_selected` was computed for."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
+        self._newest: tuple[SavedSteps | None, int, list[StepView]] = None, -1, []
+        """The saved steps, the step and the result of the last call of `views`."""
         self._together: tuple[SavedSteps | None, list[int], _StepRows | None] = None, [], None
         """The steps that `together` returned last, with their saved steps."""
         self.codes = Codes()
@@ -383,6 +385,8 @@ class Reader:
     def views(self, global_step: int) -> list[StepView]:
         """Return the rows of a step: several views if workers count it differently. Raises StepUnavailable."""
         saved = self.saved
+        if self._newest[0] is saved and self._newest[1] == global_step:
+            return self._newest[2]
         views, revision = self._views.get(global_step), saved.revision(global_step)
         if views is None or views[0].revision != revision:  # rows of another worker were added since
             infos = saved.infos(global_step)
@@ -396,6 +400,7 @@ class Reader:
             self._views[global_step] = views
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
+        self._newest = saved, global_step, views
         return views
 
     def together(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[int], StepView | None]]:
@@ -639,11 +644,11 @@ _lock = forking.Lock()
 
 def reader_of(trial: Trial) -> Reader:
     """Return the reader of a trial, which all its rules share."""
+    run = run_reader_of(trial)
+    if (known := _readers.get(run)) is not None:
+        return known
     with _lock:
-        run = run_reader_of(trial)
-        if run not in _readers:
-            _readers[run] = Reader(trial)
-        return _readers[run]
+        return _readers.setdefault(run, Reader(trial))
 
 
 def _saved(row: SavedTensor) -> dict[str, float]:

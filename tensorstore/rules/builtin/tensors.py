@@ -49,14 +49,16 @@ class ExplodingTensor(SelectingRule):
         full = view.find(self.selector, are_full)
         (nans, has_nans), (infinities, has_infinities) = (view.column(name, full) for name in _COUNTS)
         if len(uncounted := np.flatnonzero(~(has_nans & has_infinities))):
+            scalars, are_scalars = view.column("scalar", full[uncounted])
+            nans[uncounted], infinities[uncounted] = np.isnan(scalars) & are_scalars, np.isinf(scalars)
+            uncounted = uncounted[~are_scalars]
+        if len(uncounted):
             columns = (view.column(name, full[uncounted]) for name in _PROPAGATING)
             values, is_saved = map(np.array, zip(*columns, strict=True))
             nans[uncounted] = np.where((is_saved & np.isnan(values)).any(axis=0), math.nan, 0.0)
             infinities[uncounted] = np.where(np.isinf(values).any(axis=0), math.inf, 0.0)
             uncounted = uncounted[~is_saved.any(axis=0)]
-            scalars, are_scalars = view.column("scalar", full[uncounted])
-            nans[uncounted], infinities[uncounted] = np.isnan(scalars) & are_scalars, np.isinf(scalars)
-            counted, lacking = view.measure(full[uncounted[~are_scalars]], _COUNTS)
+            counted, lacking = view.measure(full[uncounted], _COUNTS)
             if lacking and len(lacking) == len(rows):
                 raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
             at = np.searchsorted(full, counted.rows)
