@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
 from .checksum import read_seal
-from .footer import footer_of, num_rows, text_of, texts_of
+from .footer import footer_of, num_rows, texts_of
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -210,20 +210,20 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
     try:
         footer = footer_of(end)
         texts = texts_of(footer, _KEYS)
-        number, rows = int(text_of(texts, FOOTER_FORMAT)), num_rows(footer)
+        number, rows = int(texts.get(FOOTER_FORMAT, b"")), num_rows(footer)
     except ValueError as exc:
         raise CorruptFile(path, f"it has no index footer: {exc}") from exc
     if number > FORMAT:
         reason = f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
         raise UnknownFormat(path, reason)
     try:
-        name_sets = _name_sets(text_of(texts, FOOTER_NAMES))
-        steps = _step_summaries(json.loads(text_of(texts, FOOTER_STEPS)), len(name_sets))
-        chunks = list(json.loads(text_of(texts, FOOTER_CHUNKS)))
+        name_sets = _name_sets(texts.get(FOOTER_NAMES, b""))
+        steps = _step_summaries(json.loads(texts.get(FOOTER_STEPS, b"")), len(name_sets))
+        chunks = list(json.loads(texts.get(FOOTER_CHUNKS, b"")))
         if bad := [chunk for chunk in chunks if not is_chunk_path(chunk)]:
             raise ValueError(f"{bad[0]!r} is not the path of a chunk")
-        compacted_at = float(text) if (text := text_of(texts, FOOTER_COMPACTED)) else None
-        previous = _previous_path(path, json.loads(text_of(texts, FOOTER_PREVIOUS)))
+        compacted_at = float(texts[FOOTER_COMPACTED]) if texts.get(FOOTER_COMPACTED) else None
+        previous = _previous_path(path, json.loads(texts.get(FOOTER_PREVIOUS, b"")))
         return IndexSummary(rows, steps, name_sets, chunks, previous, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
