@@ -109,6 +109,11 @@ class Tensors:
         """The ids of the rows, by the number of sets that the run had. Names in the same sets have the same id."""
 
     @lazy
+    def distinct_workers(self) -> set[str]:
+        """The workers that have a row."""
+        return {*self.workers.tolist()}
+
+    @lazy
     def keys(self) -> list[tuple[str, str]]:
         """The name and the worker of each row."""
         return list(zip(self.names, self.workers, strict=True))

@@ -129,7 +129,7 @@ class Overfit(BuiltinRule):
         if not training and view.mode is not ModeKeys.EVAL:
             raise self.nothing(view, self.selector)
         if training:
-            self._judge_evaluation(set(view.tensors.workers))
+            self._judge_evaluation(view.tensors.distinct_workers)
             if self.has_reports and not len(view.find(self.selector)):
                 return  # without losses of its own, this step would be skipped, and the finding lost
         losses = [each for each in self.losses(view, self.selector) if each[0].global_step >= self.start_step]

@@ -109,7 +109,7 @@ class RankDivergence(BuiltinRule):
         if not len(view.find(selector)):
             return False
         found, tensors = self.measured(view, selector, "l2"), view.tensors
-        if len(set(tensors.workers)) > 1:
+        if len(tensors.distinct_workers) > 1:
             for _, of_name in groupby(range(len(found.rows)), lambda at: tensors.names[found.rows[at]]):
                 self._compare(found.where([*of_name]), is_gradient)
         return True

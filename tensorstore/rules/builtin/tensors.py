@@ -21,7 +21,7 @@ from .base import SelectingRule
 # These statistics are NaN if a value is. For float32 and narrower dtypes they are infinite only if a value is.
 _PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
 # Statistics that are close if all values are.
-_BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
+_EXTREMES, _MEANS = ("min", "max", "abs_max"), ("mean", "abs_mean")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
 _COUNTS = ("nan_count", "inf_count")
@@ -162,16 +162,20 @@ class UnchangedTensor(SelectingRule):
 
     def _differ(self, view: StepView, rows: Rows, earlier: StepView, there: Rows) -> Array:
         """Return a mask of the rows whose saved statistics, or shape, show that the tensor changed."""
-        now, before = (
-            {name: of.column(name, each) for name in _BOUNDED} for of, each in ((view, rows), (earlier, there))
+        (now, is_saved), (before, _) = (
+            map(np.array, zip(*(of.column(name, each) for name in _EXTREMES), strict=True))
+            for of, each in ((view, rows), (earlier, there))
         )
         # Without statistics of their magnitude, the tolerance of two values is unknown.
-        has_size = now["abs_max"][1] | (now["min"][1] & now["max"][1])
-        magnitudes = np.abs([of[name][0] for of in (before, now) for name in ("abs_max", "min", "max")])
-        largest = np.fmax.reduce(np.where(np.isfinite(magnitudes), magnitudes, np.nan))
-        most = self.atol + self.rtol * largest * (1 + 1e-6)
-        differences = np.abs([before[name][0] - now[name][0] for name in _BOUNDED])
-        differs: Array = has_size & np.isfinite(most) & np.any(differences > most, axis=0)
+        least_is_saved, most_is_saved, size_is_saved = is_saved
+        magnitudes = np.abs([*now, *before])
+        magnitudes[~np.isfinite(magnitudes)] = np.nan
+        most = self.atol + self.rtol * np.fmax.reduce(magnitudes) * (1 + 1e-6)
+        is_known = (size_is_saved | (least_is_saved & most_is_saved)) & np.isfinite(most)
+        differs: Array = is_known & np.any(np.abs(before - now) > most, axis=0)
+        for name in _MEANS if not differs.all() else ():
+            (now, _), (before, _) = view.column(name, rows), earlier.column(name, there)
+            differs |= is_known & (np.abs(before - now) > most)
         if earlier.tensors is not view.tensors:
             places = zip(rows.tolist(), there.tolist(), strict=True)
             differs |= np.array([view.tensors.shapes[a] != earlier.tensors.shapes[b] for a, b in places], bool)
