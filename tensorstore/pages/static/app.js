@@ -7,7 +7,7 @@ import { failure, fill, h, keepFocus, quiet } from "./dom.js";
 import { count, counted, printable, date, savedSteps } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
-import { REPLACE, announce, go, link, onState, state } from "./state.js";
+import { REPLACE, announce, go, link, state } from "./state.js";
 import { availability } from "./views/availability.js";
 import { compare } from "./views/compare.js";
 import { findings } from "./views/findings.js";
@@ -41,7 +41,7 @@ async function start() {
   } catch (error) {
     return fail(error);
   }
-  onState(() => void showState());
+  addEventListener("popstate", showState);
   theme.onclick = switchTheme;
   keys.onclick = () => help.showModal();
   addEventListener("keydown", keyDown);

@@ -236,7 +236,7 @@ function explain(plot, chart) {
       term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
   });
   if (!rows.length) return tooltip(null);
-  const near = [...rows].sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
+  const near = rows.sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
   const content = [...near].sort((a, b) => (Number.isNaN(b.value) ? 1 : Number.isNaN(a.value) ? -1 : b.value - a.value))
     .map(/** @returns {TooltipRow} */ ({ mark, term, text, distance }) => [term, text, mark, rows.length > 1 && distance === near[0].distance]);
   const box = plot.over.getBoundingClientRect();

@@ -65,7 +65,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   curves.forEach((curve, i) => {
     const part = partOf(curve);
     const shade = isAlone ? parts.indexOf(part) : parts.length > 1 ? color(curve.run) % NUM_COLORS + parts.indexOf(part) * NUM_COLORS : color(curve.run);
-    const label = [(info.runs.length > 1 || !part) && curve.run, part].filter(Boolean).join(" ");
+    const label = [(!isAlone || !part) && curve.run, part].filter(Boolean).join(" ");
     if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
       bands.push([lines.length, lines.length + 1, shade]);
       for (const edge of /** @type {const} */ (["max", "min"])) lines.push({ label: `${label} ${edge}`, values: spread(xs[i], curve[edge]), color: shade, width: 0.3, alpha: 0.4, quiet: true });

@@ -90,11 +90,10 @@ export const field = (label, box, hint) => h("label", { class: "field", title: h
 
 /** Return a labeled drop-down list. @type {Select} */
 export function select(label, options, value, onchange, hint) {
-  const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
-  for (const option of options) {
-    const [each, text] = [option].flat();
-    list.append(h("option", { value: each, selected: each === value }, text ?? each));
-  }
+  const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) }, options.map((option) => {
+    const [each, text = each] = [option].flat();
+    return h("option", { value: each, selected: each === value }, text);
+  }));
   return field(label, list, hint);
 }
 
@@ -123,27 +122,22 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
   const descending = sort.startsWith("-");
   const sorting = columns.find((column) => column.key && column.title === sort.replace(/^-/, ""));
   const ordered = sorting ? sortRows(rows, /** @type {any} */ (sorting.key), descending) : rows;
-  const head = h("tr");
-  for (const column of columns) {
+  const head = columns.map((column) => {
     const here = column === sorting;
     const next = here && !descending ? `-${column.title}` : column.title;
     const button = column.key
       ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => go({ sort: next }, REPLACE) },
           breakable(column.title), here ? (descending ? " ▼" : " ▲") : "")
       : breakable(column.title);
-    head.append(h("th", { class: column.number && "number", scope: "col", title: column.hint }, button));
-  }
-  const body = h("tbody");
+    return h("th", { class: column.number && "number", scope: "col", title: column.hint }, button);
+  });
   const most = state().all ? ordered.length : MOST_ROWS;
-  for (const row of ordered.slice(0, most)) {
-    const line = h("tr", attributes ? attributes(row) : {});
-    for (const column of columns) line.append(h("td", { class: column.number && "number" }, cellOf(column, row)));
-    body.append(line);
-  }
+  const body = h("tbody", {}, ordered.slice(0, most).map((row) =>
+    h("tr", attributes?.(row), columns.map((column) => h("td", { class: column.number && "number" }, cellOf(column, row))))));
   if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
   if (ordered.length > most) body.append(h("tr", {}, h("td", { colspan: columns.length }, h("button", { class: "plain", onclick: () => go({ all: 1 }, REPLACE) }, `show all ${count(ordered.length)} rows`))));
   if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), body));
 }
 
 /** @template T @param {TableColumn<T>} column @param {T} row */

@@ -29,6 +29,9 @@ export function notedAlike(marks) {
 /** @param {number} value */
 const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e").replace(/e0$/, "");
 
+/** Return whether a text has a part, in upper or lower case. @param {string} text @param {string} [part] */
+export const contains = (text, part = "") => text.toLowerCase().includes(part.toLowerCase());
+
 /** Return a count with thousands separated: 12,345. @param {number} value */
 export const count = (value) => COUNTS.format(Math.round(value));
 

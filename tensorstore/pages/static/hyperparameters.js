@@ -78,6 +78,6 @@ export function parallel({ runs, columns, open }) {
   });
   return picture(columns.map(({ title }) => title).join(", "), [...lines,
     ...axes.flatMap((axis, i) => [s("path", { d: `M${px(i)} ${top}V${bottom}`, class: "axis" }),
-      s("text", { x: i < axes.length - 1 ? px(i) : WIDTH, y: i % 2 && axes.length > 5 ? 28 : 14, "text-anchor": i < axes.length - 1 ? "middle" : "end", class: "title" }, axis.column.title),
+      s("text", { ...(axis === last ? { x: WIDTH, "text-anchor": "end" } : { x: px(i), "text-anchor": "middle" }), y: i % 2 && axes.length > 5 ? 28 : 14, class: "title" }, axis.column.title),
       ...axis.marks.map(({ at, text }) => s("text", { x: px(i) + 5, y: py(at) + 4, class: "mark" }, text))])]);
 }

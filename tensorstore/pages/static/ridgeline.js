@@ -18,7 +18,7 @@ export function comparable(histograms) {
 export function ridgelines(histograms, width, height, chosen) {
   const canvas = h("canvas", { role: "img", "aria-label": `Histograms of ${histograms.length} steps` });
   const context = sized(canvas, width, height);
-  const [[first]] = histograms.map(({ edges }) => Array.from(edges));
+  const first = histograms[0].edges[0];
   const [low, high] = spanOf(histograms.flatMap(({ edges }) => Array.from(edges))) ?? [first - 0.5, first + 0.5];
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
   const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;

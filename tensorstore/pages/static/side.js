@@ -3,7 +3,7 @@
 import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns, ticking } from "./choice.js";
 import { dashOf, lineColor } from "./colors.js";
 import { MOST_ROWS, fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
-import { count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
+import { contains, count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
 import { REPLACE, go } from "./state.js";
 
 /** Draw the list. @type {DrawSide} */
@@ -24,7 +24,6 @@ export function drawSide(side, info, now, view, ofOne) {
     if (title) list.append(h("li", { class: "group" }, title));
     for (const run of runs) list.append(row(run));
   }
-  const scroll = side.querySelector("ul")?.scrollTop ?? 0;
   const open = side.querySelector("details")?.open ?? innerWidth > 800;
   fill(side, h("details", { open },
     h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen[0]} is shown` : chosen.length ? `${chosen.join(" and ")} are compared` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
@@ -40,8 +39,6 @@ export function drawSide(side, info, now, view, ofOne) {
     !listed.length && note("No run matches."),
     (hidden > 0 || now.archived) && note(now.archived ? "with archived runs " : `${count(hidden)} hidden or archived `,
       h("button", { class: "plain", onclick: () => go({ hidden: null, archived: now.archived ? null : "1" }) }, now.archived ? "leave out" : "show"))));
-  const next = side.querySelector("ul");
-  if (next) next.scrollTop = scroll;
 
   /** @param {Run} run */
   function row(run) {
@@ -65,10 +62,7 @@ export const marksOf = (run) => [
   ...run.tags.map((tag) => h("span", { class: "tag", title: run.note }, tag))];
 
 /** Return the runs that lists show, the newest first. @param {Info} info @param {State} now */
-export function listedRuns(info, now) {
-  const wanted = (now.rq ?? "").toLowerCase();
-  return newestFirst(info).filter((run) => !isHidden(run, now) && `${run.name} ${JSON.stringify([run.metadata, run.tags])} ${run.note}`.toLowerCase().includes(wanted));
-}
+export const listedRuns = (info, now) => newestFirst(info).filter((run) => !isHidden(run, now) && contains(`${run.name} ${JSON.stringify([run.metadata, run.tags])} ${run.note}`, now.rq));
 
 /** Return runs in the groups that the state chooses. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
 export function groupsOf(runs, now) {

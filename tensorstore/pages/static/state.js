@@ -1,8 +1,5 @@
 /** What the page shows: all of it is in the fragment of its URL. */
 
-/** @type {() => void} */
-let changed = () => {};
-
 /** Return the state that the URL holds. @returns {State} */
 export const state = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
@@ -27,11 +24,5 @@ export function go(change, { replace = false, quiet = false } = {}) {
   if (!quiet) announce();
 }
 
-export const announce = () => changed();
-
-/** Call a function whenever the state changes. @param {() => void} listener */
-export function onState(listener) {
-  changed = listener;
-}
-
-addEventListener("popstate", announce);
+/** Say that the state has changed, as the browser does when one goes back. */
+export const announce = () => dispatchEvent(new Event("popstate"));

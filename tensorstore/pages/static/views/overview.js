@@ -5,7 +5,7 @@ import { choose, chosenRun, inWords, listOf, modeAndWorker, modeOf, rangeOf, ten
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
-import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
+import { commonPrefix, contains, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
 import { REPLACE, go, state } from "../state.js";
@@ -206,7 +206,7 @@ export function overview(root, page) {
   /** Return the chosen tensors that the map lacks. @param {string[]} drawn */
   function hiddenOf(drawn) {
     const [seen, known] = [new Set(drawn), new Set(tiles.names)];
-    return saved.filter((name) => !seen.has(name) && name.toLowerCase().includes((now.q ?? "").toLowerCase()) && (!now.collection || known.has(name)));
+    return saved.filter((name) => !seen.has(name) && contains(name, now.q) && (!now.collection || known.has(name)));
   }
 
   /** Say what is seen, and what is not. @param {number} rows @param {string[]} without rows that have no value of this statistic @param {string} prefix */
@@ -295,9 +295,8 @@ export function overview(root, page) {
 
 /** Return the places of the tensors to show, in order. @param {Tiles} tiles @param {State} now */
 function chosenRows(tiles, now) {
-  const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
-    tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
+    contains(tiles.names[i], now.q) && (!now.collection || tiles.collections[i].includes(now.collection)));
   if (now.order === "name") rows.sort((a, b) => inOrder(tiles.names[a], tiles.names[b]));
   return rows;
 }

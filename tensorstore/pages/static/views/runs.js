@@ -5,7 +5,7 @@ import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from
 import { checkbox, clipped, fill, h, message, named, select, table, textbox, toolbar } from "../dom.js";
 import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
-import { count, counted, date, duration, number, size, textOf } from "../format.js";
+import { contains, count, counted, date, duration, number, size, textOf } from "../format.js";
 import { parallel, scatter } from "../hyperparameters.js";
 import { bestOf, isHeldOut, rankOf } from "../scalars.js";
 import { groupsOf, listedRuns, marksOf, stroke } from "../side.js";
@@ -104,7 +104,7 @@ export function runs(root, page) {
       (on) => go({ cols: on ? [...shown, key] : shown.filter((each) => each !== key) }, REPLACE)));
     const seek = (/** @type {string} */ text) => {
       sought = text;
-      for (const box of boxes) box.hidden = !box.textContent.toLowerCase().includes(text.toLowerCase());
+      for (const box of boxes) box.hidden = !contains(box.textContent, text);
     };
     seek(sought);
     fill(tools,

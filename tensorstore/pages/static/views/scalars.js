@@ -6,7 +6,7 @@ import { listOf, star, tickedNames, toggled } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { checkbox, field, fill, h, message, named, quiet, select, skeleton, table, textbox, toolbar } from "../dom.js";
-import { count, counted, grouped, number } from "../format.js";
+import { contains, count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
@@ -52,8 +52,7 @@ export function scalars(root, page) {
     if (page.info.runs.length === 1) drawDiagnosis(diagnosis, page, page.info.runs[0], inOneSentence);
     before = new Map(places);
     places.clear();
-    const wanted = (now.q ?? "").toLowerCase();
-    const found = rows.filter(({ name }) => name.toLowerCase().includes(wanted));
+    const found = rows.filter(({ name }) => contains(name, now.q));
     if (!found.length) return fill(body, message(!runs.length ? "No run is ticked in the list of runs." : now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
     const full = specsOf(found, now).find(({ key }) => key === now.full);
     if (full) fill(body, place(full, Math.max(300, root.clientHeight - 150)));
@@ -89,8 +88,8 @@ export function scalars(root, page) {
         h("summary", {}, h("b", {}, title), " ", quiet(constant ? `${counted(specs.length, "scalar")} that did not change` : count(specs.length))),
         constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, innerWidth >= 2200 ? 320 : 220))));
       box.addEventListener("toggle", () => {
-        const before = state().sections;
-        if (box.open !== (constant === listOf(before).includes(title))) go({ sections: toggled(before, title) }, { replace: true, quiet: true });
+        const { sections } = state();
+        if (box.open !== (constant === listOf(sections).includes(title))) go({ sections: toggled(sections, title) }, { replace: true, quiet: true });
       });
       return box;
     });

@@ -191,9 +191,4 @@ async function histogramAt({ step: wanted, ...query }) {
 }
 
 /** Return the nearest step, null if there is none. @param {number[]} steps @param {number} wanted */
-function nearest(steps, wanted) {
-  /** @type {number | null} */
-  let best = null;
-  for (const step of steps) if (best === null || Math.abs(step - wanted) < Math.abs(best - wanted)) best = step;
-  return best;
-}
+const nearest = (steps, wanted) => steps.length ? steps.reduce((best, step) => Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best) : null;
