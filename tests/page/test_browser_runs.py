@@ -608,6 +608,19 @@ def test_data_that_were_not_trained_on_are_the_first_metric_of_the_table(tmp_pat
         assert metrics == ["validation-logloss last", "validation-logloss best"]
 
 
+def test_the_best_value_of_a_loss_or_an_error_is_the_smallest(tmp_path: Path, tab: Any) -> None:
+    best = {"acc": "3", "acc_loss": "1", "recall_error": "1", "score/rmse": "1", "mape": "1", "mAP": "3"}
+    with tensortrial.Run(tmp_path / "run") as run:
+        for value in (1.0, 3.0, 2.0):
+            run.log(dict.fromkeys(best, value))
+    with serving(tmp_path / "run") as served:
+        show(tab, served, f"view=runs&cols={json.dumps([f'best {name}' for name in best])}")
+        titles = tab.locator("thead th").all_inner_texts()
+        assert dict(zip(titles[1:], tab.locator("td.number").all_inner_texts(), strict=True)) == {
+            f"{name} best": value for name, value in best.items()
+        }
+
+
 def test_metadata_without_room_is_among_the_columns_to_choose(tmp_path: Path, tab: Any) -> None:
     for number in range(2):
         metadata = {f"key{key}": f"a long value of run {number}, {'x' * 30}" for key in range(8)}

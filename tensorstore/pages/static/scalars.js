@@ -1,6 +1,7 @@
 /** What the names and values of scalars say of them. */
 
 const KINDS = [/loss|perplexity|nll/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
+const LOWER_IS_BETTER = /loss|perplexity|nll|error|mse|mae|mape/i;
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
 /** The data of a scalar, as its name begins or ends: "val_loss", "loss/test". */
@@ -24,4 +25,4 @@ export function rankOf(name, isLoss) {
 export const isConstant = ({ min, max, last, steps }) => steps > 1 && min !== null && min === max && last.value === min;
 
 /** Return the best value: the largest of an accuracy or a score, else the smallest. @param {ScalarRow} row */
-export const bestOf = ({ name, min, max }) => HIGHER_IS_BETTER.test(name) ? max : min;
+export const bestOf = ({ name, min, max }) => HIGHER_IS_BETTER.test(name) && !LOWER_IS_BETTER.test(name) ? max : min;
