@@ -1364,16 +1364,20 @@ def test_marks_of_y_are_short_numbers_near_the_values(
 
 
 @pytest.mark.parametrize(
-    ("least", "marks"), [(0.5, ["1", "10", "100", "1000"]), (0.0, ["0", "50", "100", "150", "200"])]
+    ("others", "marks"),
+    [
+        ((0.5, 1.0), ["1", "10", "100", "1000"]),
+        ((0.0, 1.0), ["0", "50", "100", "150", "200"]),
+        ((math.nan, math.nan), ["0", "50", "100", "150", "200"]),
+    ],
 )
 def test_a_line_that_would_hide_the_others_makes_an_axis_logarithmic(
-    tmp_path: Path, tab: Any, least: float, marks: list[str]
+    tmp_path: Path, tab: Any, others: tuple[float, float], marks: list[str]
 ) -> None:
-    with tensortrial.Run(tmp_path / "other") as run:
-        run.log({"loss": least}, step=0)
-    with tensortrial.Run(tmp_path / "another") as run:
-        run.log({"loss": 1.0}, step=0)
-    assert marks_of_y(tmp_path / "diverged", tab, [2.0, 200.0], of=tmp_path) == marks
+    for number, value in enumerate(others):
+        with tensortrial.Run(tmp_path / f"run-{number}") as run:
+            run.log({"loss": value}, step=0)
+    assert marks_of_y(tmp_path / "run-9", tab, [2.0, 200.0], of=tmp_path) == marks
 
 
 def test_the_axis_of_one_step_ends_at_the_next(tmp_path: Path, tab: Any) -> None:

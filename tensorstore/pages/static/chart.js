@@ -19,7 +19,7 @@ export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "l
 
 /** Return uPlot's scale of y: asinh for many decades of both signs. @param {Chart} chart */
 function scaleY({ logY = "0", lines }) {
-  const held = lines.map(({ values }) => Array.from(values, (value) => value ?? NaN).filter(Number.isFinite));
+  const held = lines.map(({ values }) => Array.from(values, (value) => value ?? NaN).filter(Number.isFinite)).filter(({ length }) => length);
   const sizes = held.flat().filter((value) => value !== 0);
   const positive = sizes.every((value) => value > 0);
   const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
