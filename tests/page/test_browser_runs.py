@@ -204,6 +204,21 @@ def test_parameters_of_a_query_that_are_no_json_are_none(url: str, tab: Any) -> 
     assert tab.locator("main .error").count() == 0
 
 
+def test_steps_and_rows_of_an_address_that_a_run_lacks_are_ignored(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(20):
+            run.save_tensor("weight", np.ones(3), step=step)
+    with serving(tmp_path / "run") as url:
+        for wrong in ("from=x", "from=1.5&to=?", "from=500", "from=500&to=600", "from=9&to=3", "rows=x", "rows=50-60"):
+            show(tab, url, f"view=overview&{wrong}")
+            tab.locator("canvas.heatmap").hover(position={"x": 500, "y": 100})
+            assert text(tab, "#tooltip .name") == "weight", wrong
+            tab.mouse.move(0, 0)
+        show(tab, url, "view=tensor&step=x&from=500&to=600")
+        assert tab.get_by_label("step", exact=True).input_value() == "19"
+        assert tab.locator(".uplot").count()
+
+
 def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
     for seed in (1234567, 1234568):
         with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed}) as run:

@@ -58,8 +58,15 @@ export function comparedNames(info, now) {
   return [a, [now.b, newest, ...names].find((name) => name !== a && names.includes(name)) ?? ""];
 }
 
-/** Return the range of steps that the state shows. @param {State} now */
-export const rangeOf = ({ from, to }) => ({ from: from ? Number(from) : null, to: to ? Number(to) : null });
+/** Return the step that a text of the state is, null if it is none. @param {string | undefined} text */
+export const stepOf = (text) => text && Number.isSafeInteger(Number(text)) ? Number(text) : null;
+
+/** Return the range of steps that the state shows, all if it has none of a mode. @param {State} now @param {ModeSteps} [mode] @returns {Span} */
+export function rangeOf(now, mode) {
+  const [from, to] = [now.from, now.to].map(stepOf);
+  const [low, high] = [from ?? -Infinity, to ?? Infinity];
+  return mode && low < high && low <= mode.last && high > mode.first ? { from, to } : { from: null, to: null };
+}
 
 /** Return what the state holds as JSON, null if it is none. @param {string | undefined} text @returns {any} */
 export function held(text) {

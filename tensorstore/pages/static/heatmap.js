@@ -38,14 +38,9 @@ export class Heatmap {
   /** Show a model, at the same place if it has as many rows. @param {Model} model @param {Partial<Seen>} [window] */
   show(model, window = {}) {
     const rows = model.rows.length;
-    const keep = this.model.rows.length === rows;
+    const { row0, row1 } = this.model.rows.length === rows ? this.window : { row0: 0, row1: rows };
     this.model = model;
-    this.window = {
-      step0: window.step0 ?? (model.starts.length ? model.starts[0] : 0),
-      step1: window.step1 ?? model.end,
-      row0: window.row0 ?? (keep ? this.window.row0 : 0),
-      row1: window.row1 ?? (keep ? this.window.row1 : rows),
-    };
+    this.window = { step0: model.starts[0] ?? 0, step1: model.end, row0, row1, ...window };
     if (this.cursor && this.cursor.row >= rows) this.cursor = null;
     this.redraw();
   }

@@ -38,6 +38,7 @@ export function overview(root, page) {
   let shown = { statistic: "", mode: "", worker: "" };
   /** @type {string[]} */
   let saved = [];
+  let range = rangeOf(now);
   let [z, held] = [new Float64Array(), new Int32Array()];
   let moving = 0;
 
@@ -54,10 +55,14 @@ export function overview(root, page) {
       fill(about, message(run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The first one appears here by itself."));
       return;
     }
+    const mode = modeOf(run, choice.mode);
+    range = rangeOf(now, mode);
+    const { from, to } = range;
     const shownAt = location.hash;
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
     const [loaded, found, all] = await Promise.all([
-      loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode), columns: now.from ? 2 * columns : columns }),
+      // Of the steps that are seen, as many before.
+      loadTiles({ run: run.name, ...choice, from: from === null || to === null ? null : Math.max(mode?.first ?? 0, 2 * from - to), to, columns: from === null ? columns : 2 * columns }),
       load("findings", run.name),
       loadTensorNames(run.name),
     ]);
@@ -70,12 +75,6 @@ export function overview(root, page) {
     z = new Float64Array();
     draw(found);
     drawDiagnosis(diagnosis, page, run, inOneSentence);
-  }
-
-  /** Return the steps to load: those that are seen, and as many before. @param {Run} run @param {string} mode */
-  function withPast(run, mode) {
-    const { from, to } = rangeOf(now);
-    return from === null || to === null ? { from: null, to: null } : { from: Math.max(modeOf(run, mode)?.first ?? 0, from - (to - from)), to };
   }
 
   /** @param {Finding[]} found */
@@ -98,11 +97,11 @@ export function overview(root, page) {
     });
     const scale = past ? /** @type {Scale} */ ({ kind: "diverging", low: -Z_REACH, high: Z_REACH, log: false, neutral: Z_USUAL })
       : scaleOf(values.filter((_, i) => flags[i] === VALUE));
-    const { from, to } = rangeOf(now);
+    const { from, to } = range;
     const marks = marksOf(found);
     const [row0, row1] = now.rows?.split("-").map(Number) ?? [];
     map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
-      { step0: from ?? undefined, step1: to ?? undefined, row0, row1 });
+      { ...(from !== null && { step0: from }), ...(to !== null && { step1: to }), ...(row0 < Math.min(row1, lines.length) && { row0, row1 }) });
     drawLegend(scale, past, flags, marks);
     drawNote(order.length, hiddenOf(names), prefix);
     drawWorst(order, prefix);
@@ -115,7 +114,7 @@ export function overview(root, page) {
     const { starts, names, nonfinite } = tiles;
     const zs = zOf();
     const columns = starts.length;
-    const { from, to } = rangeOf(now);
+    const { from, to } = range;
     const found = order.flatMap((row) => {
       const has = (/** @type {number} */ column) => starts[column] >= (from ?? 0) && starts[column] < (to ?? Infinity) && !Number.isNaN(far(column));
       const far = (/** @type {number} */ column) => nonfinite[row * columns + column] ? Infinity : Math.abs(zs[row * columns + column]);

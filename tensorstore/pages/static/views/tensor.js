@@ -2,7 +2,7 @@
 
 import { load, loadSeries, loadTensorNames, unlessMissing } from "../api.js";
 import { axisSelect, draw, faultsText, panel, spanOf, together } from "../chart.js";
-import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js";
+import { choose, chosenRun, inWords, modeAndWorker, modeOf, rangeOf, stepOf } from "../choice.js";
 import { bad, field, fill, h, message, named, note, quiet, select, skeleton, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
 import { comparable, ridgelines } from "../ridgeline.js";
@@ -42,10 +42,9 @@ export function tensor(root, page) {
     const of = { run: run.name, name, mode, worker };
     const about = await load("tensor", of);
     const { steps } = about;
-    const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
-    step = nearest(steps, wanted);
+    step = nearest(steps, stepOf(now.step) ?? steps[steps.length - 1]);
     drawHead(run, names, name, choice, about);
-    const { from, to } = rangeOf(now);
+    const { from, to } = rangeOf(now, modeOf(run, mode));
     const query = { ...of, from, to };
     const [series, histograms] = await Promise.all([
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
