@@ -10,13 +10,12 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
 
-from night.finder import Case
+from night.finder import always
 from night.forks import in_child
 
 import tensortrial
@@ -124,12 +123,6 @@ def _check_runs(run: Path, count: int) -> None:
     assert not runs.damaged
 
 
-@contextmanager
-def prepared(folder: Path) -> Iterator[Case]:
-    del folder
-    yield _case
-
-
 def _case(random: Random, own: Path) -> Counter[str]:
     if random.random() < 1 / 3:
         flushes = [random.randint(1, 4) for _ in range(random.randint(3, 12))]
@@ -140,3 +133,6 @@ def _case(random: Random, own: Path) -> Counter[str]:
     at_once = random.choice([0, 0, 2, 3])
     killed = compact_and_kill(own / "run", pauses, at_once)
     return Counter({"compactions killed": killed, "compactions ended": len(pauses) - killed + at_once + 1})
+
+
+prepared = always(_case)

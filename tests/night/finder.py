@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,6 +26,11 @@ Prepared: TypeAlias = Callable[[Path], AbstractContextManager[Case]]
 
 PATIENCE_SECONDS = 400
 """For one case. It takes seconds; a machine may be busy."""
+
+
+def always(case: Case) -> Prepared:
+    """Return the `prepared` of a finder whose cases need nothing that is prepared."""
+    return lambda folder: nullcontext(case)
 
 
 class CannotRun(Exception):

@@ -7,12 +7,11 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from night.finder import CannotRun, Case
+from night.finder import CannotRun, always
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "processes"))
 from plain_job import OFF, check, finished
@@ -82,12 +81,6 @@ def fill_again_and_again(folder: Path, sessions: Sequence[tuple[int, int]]) -> t
     return offs, promised
 
 
-@contextmanager
-def prepared(folder: Path) -> Iterator[Case]:
-    del folder
-    yield _case
-
-
 def _case(random: Random, own: Path) -> Counter[str]:
     (own / "disk").mkdir()
     disk = Disk(own / "disk")
@@ -101,3 +94,6 @@ def _case(random: Random, own: Path) -> Counter[str]:
     finally:
         disk.unmount()
     return Counter({"sessions": len(sessions), "hooks that turned off": offs})
+
+
+prepared = always(_case)

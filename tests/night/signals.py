@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from night.finder import Case
+from night.finder import always
 
 from support.programs import start
 from tensortrial import create_trial
@@ -96,12 +94,6 @@ def terminate(folder: Path, seconds: float, flush_seconds: float) -> None:
     assert create_trial(folder / "run").loaded_all_steps
 
 
-@contextmanager
-def prepared(folder: Path) -> Iterator[Case]:
-    del folder
-    yield _case
-
-
 def _case(random: Random, own: Path) -> Counter[str]:
     kind = random.choices(["SIGTERM", "pools", "loaders"], [6, 2, 1])[0]
     if kind == "SIGTERM":
@@ -113,3 +105,6 @@ def _case(random: Random, own: Path) -> Counter[str]:
         return Counter(pools=60)
     ends(own, LOADERS, COUNT="20", PERSISTENT=str(random.randrange(2)))
     return Counter({"data loaders": 20})
+
+
+prepared = always(_case)

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from night.finder import Case
+from night.finder import always
 
 import tensortrial
 from support.limits import set_limits
@@ -180,12 +180,6 @@ def check_all(url: str, follower: Trial | None, target: Path, is_last: bool = Fa
     return rows
 
 
-@contextmanager
-def prepared(folder: Path) -> Iterator[Case]:
-    del folder
-    yield _case
-
-
 def _case(random: Random, own: Path) -> Counter[str]:
     url, target = str(own / "run"), own / "exported.duckdb"
     earlier, steps, every = random.choice([0, 0, 3]), random.randint(1, 6), random.randint(1, 3)
@@ -220,3 +214,6 @@ def _case(random: Random, own: Path) -> Counter[str]:
         assert trial.loaded_all_steps
         assert not trial.verify().damaged
     return Counter({"stopped writers": int(was_stopped), "rows": len(rows)})
+
+
+prepared = always(_case)
