@@ -15,25 +15,27 @@ import pyarrow.parquet as pq
 from support.runs import forge_file
 
 Damage = Callable[[Path, Random], str]
-"""Changes a run, and returns what it did in words; "" where it found nothing to do."""
+"""Changes a run, and returns what it did in words; "" where it found nothing to do. Raises OSError without a file."""
 
 
 def files_of(run: Path) -> list[Path]:
     return sorted(file for file in run.rglob("*") if file.is_file())
 
 
-def _any(run: Path, rng: Random, pattern: str = "**/*") -> Path | None:
+def _any(run: Path, rng: Random, pattern: str = "**/*") -> Path:
     found = sorted(file for file in run.glob(pattern) if file.is_file())
-    return rng.choice(found) if found else None
+    if not found:
+        raise FileNotFoundError(pattern)
+    return rng.choice(found)
 
 
-def _parquet(run: Path, rng: Random) -> Path | None:
+def _parquet(run: Path, rng: Random) -> Path:
     return _any(run, rng, rng.choice(["index/**/*.parquet", "tensors/**/*.parquet", "findings/*.parquet"]))
 
 
 def flip_bits(run: Path, rng: Random) -> str:
     file = _parquet(run, rng) if rng.random() < 0.8 else _any(run, rng)
-    if file is None or not (data := bytearray(file.read_bytes())):
+    if not (data := bytearray(file.read_bytes())):
         return ""
     # Half of them near the end: footers say where all else is.
     first = max(0, len(data) - 4000) if rng.random() < 0.5 else 0
@@ -46,7 +48,7 @@ def flip_bits(run: Path, rng: Random) -> str:
 
 def overwrite(run: Path, rng: Random) -> str:
     file = _parquet(run, rng)
-    if file is None or not (data := bytearray(file.read_bytes())):
+    if not (data := bytearray(file.read_bytes())):
         return ""
     begin, length = rng.randrange(len(data)), rng.choice([1, 4, 16, 512])
     piece = bytes(length) if rng.random() < 0.5 else rng.randbytes(length)
@@ -57,7 +59,7 @@ def overwrite(run: Path, rng: Random) -> str:
 
 def change_length(run: Path, rng: Random) -> str:
     file = _parquet(run, rng)
-    if file is None or len(data := file.read_bytes()) < 8:
+    if len(data := file.read_bytes()) < 8:
         return ""
     length = rng.choice([0, 1, rng.randrange(len(data)), len(data), len(data) + 1, (1 << 31) - 1, (1 << 32) - 1])
     file.write_bytes(data[:-8] + length.to_bytes(4, "little") + data[-4:])
@@ -66,8 +68,6 @@ def change_length(run: Path, rng: Random) -> str:
 
 def truncate(run: Path, rng: Random) -> str:
     file = _any(run, rng)
-    if file is None:
-        return ""
     size = rng.choice([0, rng.randrange(file.stat().st_size + 1)])
     file.write_bytes(file.read_bytes()[:size])
     return f"cuts {file.relative_to(run)} to {size} bytes"
@@ -75,8 +75,6 @@ def truncate(run: Path, rng: Random) -> str:
 
 def append(run: Path, rng: Random) -> str:
     file = _any(run, rng)
-    if file is None:
-        return ""
     piece = rng.choice([b"\0" * 100, b"PAR1", b"}", rng.randbytes(50)])
     file.write_bytes(file.read_bytes() + piece)
     return f"appends {len(piece)} bytes to {file.relative_to(run)}"
@@ -84,8 +82,6 @@ def append(run: Path, rng: Random) -> str:
 
 def remove(run: Path, rng: Random) -> str:
     file = _any(run, rng)
-    if file is None:
-        return ""
     file.unlink()
     kind = rng.choice(["nothing", "a folder", "a link"])
     if kind == "a folder":
@@ -116,8 +112,8 @@ def _swap(run: Path, rng: Random, pattern: str) -> str:
     return _exchange(run, _any(run, rng, pattern), _any(run, rng, pattern))
 
 
-def _exchange(run: Path, one: Path | None, other: Path | None) -> str:
-    if one is None or other is None or one == other:
+def _exchange(run: Path, one: Path, other: Path) -> str:
+    if one == other:
         return ""
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
@@ -127,8 +123,6 @@ def _exchange(run: Path, one: Path | None, other: Path | None) -> str:
 
 def copy(run: Path, rng: Random) -> str:
     file = _any(run, rng)
-    if file is None:
-        return ""
     name = rng.choice(
         ["copy" + file.suffix, "00000000-00000099.parquet", "99999999.parquet", "\x1b[31m.json", "é.json"]
     )
@@ -156,8 +150,6 @@ _TEXTS = [
 
 def change_json(run: Path, rng: Random) -> str:
     file = _any(run, rng, "**/*.json")
-    if file is None:
-        return ""
     if rng.random() < 0.3:
         text = rng.choice(_TEXTS)
         file.write_text(text)
@@ -198,8 +190,6 @@ _CELLS = {
 
 def forge_rows(run: Path, rng: Random) -> str:
     file = _any(run, rng, "index/**/*.parquet")
-    if file is None:
-        return ""
     data = file.read_bytes()
     metadata = pq.read_metadata(pa.BufferReader(data)).metadata
     table = pq.ParquetFile(pa.BufferReader(data)).read()
@@ -222,8 +212,6 @@ def forge_rows(run: Path, rng: Random) -> str:
 
 def forge_footer(run: Path, rng: Random) -> str:
     file = _any(run, rng, "index/**/*.parquet")
-    if file is None:
-        return ""
     data = file.read_bytes()
     metadata = dict(pq.read_metadata(pa.BufferReader(data)).metadata)
     key = rng.choice(sorted(metadata))
@@ -242,8 +230,6 @@ def forge_footer(run: Path, rng: Random) -> str:
 
 def foreign(run: Path, rng: Random) -> str:
     file = _parquet(run, rng)
-    if file is None:
-        return ""
     name = rng.choice([file.name, "77777777.parquet"])
     choices: list[dict[str, list[object]]]
     choices = [{"a": [1]}, {"name": [1], "global_step": ["x"]}, {"name": ["w"], "global_step": [0]}, {}]
@@ -285,7 +271,7 @@ def damage(run: Path, rng: Random) -> list[tuple[str, str]]:
         try:
             said = DAMAGES[kind](run, rng)
         except (pa.ArrowException, OSError, ValueError, TypeError):
-            continue  # what was damaged before cannot be damaged with care
+            continue  # there is no such file, or what was damaged before cannot be damaged with care
         if said:
             done.append((kind, said))
     return done

@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import numpy as np  # noqa: E402
-from samples import write_closed_run, write_run  # noqa: E402
+from samples import in_own_process, write_closed_run, write_run  # noqa: E402
 
 import tensortrial  # noqa: E402
 from support.runs import Job  # noqa: E402
@@ -201,7 +201,7 @@ def _write_larger(run: Path) -> Path:
     with Job(run, flush_seconds=3600) as job:
         for _ in range(2):
             values = {f"many{number}": ({"statistics": ("min", "l2")}, rng.normal(size=3)) for number in range(3000)}
-            job.step(
+            job.publish(
                 {
                     "loss": 1.0,
                     "norms": ({"raw": False, "statistics": ("l2",)}, np.ones(3)),
@@ -209,7 +209,6 @@ def _write_larger(run: Path) -> Path:
                     **values,
                 }
             )
-            job.flush()
     return run
 
 
@@ -406,7 +405,7 @@ def run_flips(selection: Selection, processes: int = 2, seconds: float = float("
     with tempfile.TemporaryDirectory(
         prefix="tensortrial-flips-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
     ) as folder:
-        templates = _in_child(lambda: write_templates(Path(folder), selection.every), Path(folder))
+        templates = in_own_process(lambda: write_templates(Path(folder), selection.every), Path(folder))
         all_flips = every_flip(templates) if selection.every else []
         end = len(all_flips) if selection.every else selection.first + selection.count * selection.step
         numbers: Sequence[int] = range(selection.first, end, selection.step)[: selection.count]
@@ -422,22 +421,6 @@ def run_flips(selection: Selection, processes: int = 2, seconds: float = float("
         for worker in workers:
             totals.add(worker.wait())
     return totals
-
-
-def _in_child(work: Callable[[], list[Template]], folder: Path) -> list[Template]:
-    """Do it in a process of its own: the threads that it starts would be missing in what is forked later."""
-    process = os.fork()
-    if not process:
-        try:
-            (folder / "templates.pickle").write_bytes(pickle.dumps(work()))
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the process ends
-            traceback.print_exc()
-            os._exit(1)
-    if os.waitpid(process, 0)[1]:
-        raise RuntimeError("the runs to damage could not be made")
-    found: list[Template] = pickle.loads((folder / "templates.pickle").read_bytes())
-    return found
 
 
 def main() -> int:

@@ -20,7 +20,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from damage import COUNTED, damage  # noqa: E402
-from samples import write_run  # noqa: E402
+from samples import in_own_process, write_run  # noqa: E402
 from use import Report, Truth, read_truth, use  # noqa: E402
 
 from tensortrial.cli import main as commands  # noqa: E402
@@ -59,21 +58,6 @@ MEMORY_BYTES = 8 << 30
 class Template:
     run: Path
     truth: Truth
-
-
-def load_templates(folder: Path) -> list[Template]:
-    """Make the runs in a process of its own: the threads that this starts would be missing in what is forked later."""
-    process = os.fork()
-    if not process:
-        try:
-            (folder / "templates.pickle").write_bytes(pickle.dumps(_write_templates(folder)))
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the process ends
-            traceback.print_exc()
-            os._exit(1)
-    if os.waitpid(process, 0)[1]:
-        sys.exit("the runs to damage could not be made")
-    return pickle.loads((folder / "templates.pickle").read_bytes())  # type: ignore[no-any-return]
 
 
 def _write_templates(folder: Path) -> list[Template]:
@@ -199,7 +183,7 @@ def main() -> int:
     arguments = parser.parse_args()
     totals, begun = Totals(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tensortrial-fuzz-") as folder:
-        templates = load_templates(Path(folder))
+        templates = in_own_process(lambda: _write_templates(Path(folder)), Path(folder))
         case = arguments.seed * CASES if arguments.case is None else arguments.case
         while True:
             judge(case, run_case(case, templates, Path(folder)), totals)

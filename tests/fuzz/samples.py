@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +20,24 @@ from tensortrial.format.schema import MANIFEST, STOP_FILE, LostInfo, lost_path
 from tensortrial.maintenance.compaction import compact
 from tensortrial.rules.finding import Finding, FindingLog
 from tensortrial.storage.open import open_storage
+
+_T = TypeVar("_T")
+
+
+def in_own_process(work: Callable[[], _T], folder: Path) -> _T:
+    """Do it in a process of its own: the threads that it starts would be missing in what is forked later."""
+    process = os.fork()
+    if not process:
+        try:
+            (folder / "templates.pickle").write_bytes(pickle.dumps(work()))
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the process ends
+            traceback.print_exc()
+            os._exit(1)
+    if os.waitpid(process, 0)[1]:
+        raise RuntimeError("the runs to damage could not be made")
+    return pickle.loads((folder / "templates.pickle").read_bytes())  # type: ignore[no-any-return]
+
 
 STATISTICS = ("min", "max", "mean", "l2", "nan_count")
 
