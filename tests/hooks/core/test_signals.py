@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from night import signals
 
-from support import warm
 from support.plain_hook import Hook
 from support.programs import run, start, start_cold
 from tensortrial import create_trial
@@ -44,14 +43,16 @@ BLOCKED = """
 """
 
 
-def end(process: warm.Process, times: int = 1) -> str:
-    """Wait until it is ready, send it SIGTERM, and wait for its end. Return what it wrote to stderr."""
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
-    for _ in range(times):
-        process.terminate()
-        time.sleep(0.02)
-    return process.communicate(timeout=60)[1]
+def ended(program: str, folder: Path, times: int = 1) -> tuple[int | None, str]:
+    """Start a program, and send it SIGTERM when it is ready. Return its status and what it wrote to stderr."""
+    with start(program, folder) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
+        for _ in range(times):
+            process.terminate()
+            time.sleep(0.02)
+        err = process.communicate(timeout=60)[1]
+    return process.returncode, err
 
 
 def until_blocked(pid: int) -> None:
@@ -66,9 +67,7 @@ def until_blocked(pid: int) -> None:
 
 class TestAProcessThatIsInsideC:
     def test_a_process_inside_c_ends_by_sigterm_with_its_run_closed(self, tmp_path: Path) -> None:
-        with start(f"{BEGINNING}{BLOCKED}\n    hook = begin()\n    block()\n", tmp_path) as process:
-            assert end(process) == ""
-        assert process.returncode == -signal.SIGTERM
+        assert ended(f"{BEGINNING}{BLOCKED}\n    hook = begin()\n    block()\n", tmp_path) == (-signal.SIGTERM, "")
         trial = create_trial(tmp_path / "run")
         assert [float(trial.tensor("x").value(step)) for step in range(3)] == [0.0, 1.0, 2.0]
         assert trial.tensor("x").steps() == [0, 1, 2]
@@ -82,9 +81,7 @@ class TestAProcessThatIsInsideC:
     with hook.locked():
         block()
     """
-        with start(program, tmp_path) as process:
-            end(process)
-        assert process.returncode == -signal.SIGTERM
+        assert ended(program, tmp_path)[0] == -signal.SIGTERM
         # It cannot be closed, but what was closed before is published.
         assert create_trial(tmp_path / "run").tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
 
@@ -130,9 +127,7 @@ class TestAHandlerOfTheUsers:
     while True:
         time.sleep(0.01)
     """
-        with start(program, tmp_path) as process:
-            assert end(process) == ""
-        assert process.returncode == 7
+        assert ended(program, tmp_path) == (7, "")
         assert create_trial(tmp_path / "run").loaded_all_steps
 
     def test_training_goes_on_after_the_users_handler_with_the_steps_published(self, tmp_path: Path) -> None:
@@ -146,9 +141,7 @@ class TestAHandlerOfTheUsers:
     hook.save_scalar("y", 1.0)
     os._exit(5)
     """
-        with start(program, tmp_path) as process:
-            end(process)
-        assert process.returncode == 5
+        assert ended(program, tmp_path)[0] == 5
         trial = create_trial(tmp_path / "run")
         assert trial.tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
         assert not trial.loaded_all_steps
@@ -167,9 +160,7 @@ class TestAHandlerOfTheUsers:
     while True:
         time.sleep(0.01)
     """
-        with start(program, tmp_path) as process:
-            assert end(process) == "saved a checkpoint\n"
-        assert process.returncode == -signal.SIGTERM
+        assert ended(program, tmp_path) == (-signal.SIGTERM, "saved a checkpoint\n")
         assert create_trial(tmp_path / "run").loaded_all_steps
 
     def test_the_users_handler_stays_when_the_hook_closes(self, out: str) -> None:
@@ -232,9 +223,7 @@ def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
 
     asyncio.run(main())
     """
-    with start(program, tmp_path) as process:
-        assert end(process) == ""
-    assert process.returncode == -signal.SIGTERM
+    assert ended(program, tmp_path) == (-signal.SIGTERM, "")
     assert create_trial(tmp_path / "run").loaded_all_steps
 
 
@@ -264,9 +253,7 @@ def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path)
         hook.set_mode("TRAIN")
     block()
     """
-    with start(program, tmp_path) as process:
-        end(process, times=5)
-    assert process.returncode == -signal.SIGTERM
+    assert ended(program, tmp_path, times=5)[0] == -signal.SIGTERM
     trial = create_trial(tmp_path / "run")
     assert len(trial.tensor("big").steps()) == 20
     assert trial.loaded_all_steps
@@ -292,9 +279,7 @@ def test_what_a_process_saves_while_sigterm_ends_it_is_not_warned_of(tmp_path: P
     saved.set()
     time.sleep(1000)
     """
-    with start(program, tmp_path) as process:
-        assert end(process) == ""
-    assert process.returncode == -signal.SIGTERM
+    assert ended(program, tmp_path) == (-signal.SIGTERM, "")
     assert create_trial(tmp_path / "run").tensor_names() == ["x"]
 
 
