@@ -259,8 +259,7 @@ def test_optimizers_may_be_of_any_class_and_be_replaced(tmp_path: Path) -> None:
     callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), Replaces()
     made_trainer(tmp_path, callback, max_epochs=2).fit(net, loader(2))
     callback.close()
-    trial = create_trial(tmp_path / "run")
-    gradient = trial.tensor("gradient/Net_layer.weight")
+    gradient = create_trial(tmp_path / "run").tensor("gradient/Net_layer.weight")
     assert gradient.steps(mode=modes.TRAIN) == [0, 1, 2, 3]
     assert all((gradient.value(step, mode=modes.TRAIN) == each).all() for step, each in enumerate(net.gradients))
 
@@ -395,8 +394,7 @@ def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> N
     logger = Logger(tmp_path / "run")
     made_trainer(tmp_path, logger=logger).fit(Net(rate=0.2), loader(3))
     logger.experiment.close()
-    trial = create_trial(tmp_path / "run")
-    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2]
+    assert create_trial(tmp_path / "run").tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["metadata"]["rate"] == 0.2
 
 

@@ -244,8 +244,7 @@ def test_an_interval_alone_saves_health_at_that_interval(
     made_trainer(callback).train()
     callback.close()
     for folder in (tmp_path / "out" / "tensortrial", tmp_path / "run"):
-        trial = create_trial(folder)
-        gradient = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
+        gradient = create_trial(folder).tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
         assert gradient.steps(modes.TRAIN) == [2, 4]
         assert gradient.reduction_value(4, "l2", modes.TRAIN) > 0
 

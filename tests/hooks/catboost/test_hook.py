@@ -186,7 +186,7 @@ def test_metrics_of_ranking_and_of_the_users_own_are_saved(make_hook: Any, out: 
     assert "validation-Share" in create_trial(f"{out}-own").tensor_names(collection="losses")
 
 
-def test_training_that_stops_early_and_goes_on_continues_its_steps(make_hook: Any, out: str) -> None:
+def test_training_that_stops_early_and_goes_on_continues_its_steps(make_hook: Any) -> None:
     x, y, held_x, held_y = cancer()
     hook = make_hook()
     model = catboost.CatBoostClassifier(iterations=200, learning_rate=0.9, early_stopping_rounds=2, **OPTIONS)
@@ -196,8 +196,7 @@ def test_training_that_stops_early_and_goes_on_continues_its_steps(make_hook: An
     assert hook.mode_steps[hook.mode] == rounds - 1
     more = catboost.CatBoostClassifier(iterations=2, **OPTIONS)
     more.fit(x, y, init_model=model, callbacks=[hook])
-    hook.close()
-    assert create_trial(out).steps() == list(range(rounds + 2))
+    assert closed(hook).steps() == list(range(rounds + 2))
 
 
 class Stop:

@@ -175,21 +175,19 @@ def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str, same_process
     assert values(out) == [1] * 5 + [2] * 5
 
 
-def test_a_run_without_steps_begins_at_the_step(make_hook: Any, out: str) -> None:
+def test_a_run_without_steps_begins_at_the_step(make_hook: Any) -> None:
     hook = make_hook(resume=True)
     hook.resume_at(40)
     attempt(hook, 1, 2)
-    hook.close()
-    assert create_trial(out).steps() == [40, 41]
+    assert closed(hook).steps() == [40, 41]
 
 
-def test_a_checkpoint_after_the_last_saved_step_is_continued(make_hook: Any, out: str) -> None:
+def test_a_checkpoint_after_the_last_saved_step_is_continued(make_hook: Any) -> None:
     first_attempt(make_hook, steps=3)
     hook = make_hook(resume=True)
     hook.resume_at(7)
     attempt(hook, 2, 1)
-    hook.close()
-    assert create_trial(out).steps() == [0, 1, 2, 7]
+    assert closed(hook).steps() == [0, 1, 2, 7]
 
 
 @pytest.mark.parametrize(

@@ -406,8 +406,7 @@ class TestSteps:
         kernel = weights(model)[0]
         with hook.step():
             fit(model, 2, hook)
-        hook.close()
-        assert create_trial(out).steps(TRAIN) == [0]
+        assert closed(hook).steps(TRAIN) == [0]
         np.testing.assert_array_equal(value(out, "fc1/weights/fc1/kernel:0"), kernel)
         np.testing.assert_array_equal(value(out, "model_inputs_0"), data(1, begin=1)[0])
 
@@ -473,7 +472,7 @@ class TestFailures:
         assert type(model.train_function).__module__ != "tensortrial.hooks.keras.step_functions"
         assert fit(model, 3).history["loss"][0] < history.history["loss"][0]
 
-    def test_errors_of_training_leave_no_open_step(self, make_hook: Any, out: str) -> None:
+    def test_errors_of_training_leave_no_open_step(self, make_hook: Any) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]
             def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
                 if batch == 1:
@@ -484,8 +483,7 @@ class TestFailures:
         with pytest.raises(KeyboardInterrupt):
             model.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[hook, Stop()])
         fit(model, 2, hook)
-        hook.close()
-        assert create_trial(out).tensor("fc1/outputs").steps(TRAIN) == [0, 1, 2]
+        assert closed(hook).tensor("fc1/outputs").steps(TRAIN) == [0, 1, 2]
 
     def test_the_second_of_two_fits_at_once_is_not_saved(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture

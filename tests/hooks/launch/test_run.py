@@ -268,8 +268,7 @@ def test_processes_that_a_script_spawns_are_saved(tmp_path: Path) -> None:
         "subprocess.run([sys.executable, '-c', 'import os, sitecustomize; print(os.environ[\"OWN\"])'], check=True)"
     )
     assert NOTHING not in python(tmp_path, *RUN, "train.py").stderr
-    trial = create_trial(str(tmp_path / "runs" / "train"))
-    assert trial.steps(modes.TRAIN) == [0, 1, 2]
+    assert create_trial(str(tmp_path / "runs" / "train")).steps(modes.TRAIN) == [0, 1, 2]
     assert python(tmp_path, *RUN, "own.py", PYTHONPATH=path).stdout == "1\n"
 
 

@@ -118,13 +118,12 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(make_ho
         assert [float(metric.value(step)) for step in (rounds, rounds + 1)] == values
 
 
-def test_a_callback_that_is_used_twice_continues_after_the_first_training(make_hook: Any, out: str) -> None:
+def test_a_callback_that_is_used_twice_continues_after_the_first_training(make_hook: Any) -> None:
     hook = make_hook()
     for _ in range(2):
         training, validation = data_sets()
         lgb.train(PARAMETERS, training, 3, valid_sets=[validation], callbacks=[hook])
-    hook.close()
-    assert create_trial(out).steps() == list(range(6))
+    assert closed(hook).steps() == list(range(6))
 
 
 @pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")

@@ -308,8 +308,7 @@ class TestGradients:
             for parameter in net.collect_params().values():
                 parameter.set_data(parameter.data() - 0.01 * parameter.grad())
         evaluate(net)
-        trial = closed(hook)
-        assert trial.tensor("gradient/net_fc2_bias").steps() == [0, 1]
+        assert closed(hook).tensor("gradient/net_fc2_bias").steps() == [0, 1]
         assert all(same(value(out, "gradient/net_fc2_bias", step), expected[step]) for step in range(2))
 
     def test_gradients_of_frozen_and_unused_parameters_are_not_saved(self, make_hook: Any, out: str) -> None:
@@ -400,7 +399,7 @@ class TestHybridized:
 
 
 class TestTheModel:
-    def test_exporting_the_graph_of_a_model_is_no_step(self, make_hook: Any, out: str, tmp_path: Path) -> None:
+    def test_exporting_the_graph_of_a_model_is_no_step(self, make_hook: Any, tmp_path: Path) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_block(net)
         with pytest.warns(UserWarning, match="hybridized while still having forward hook"):
@@ -409,8 +408,7 @@ class TestTheModel:
         net(mx.sym.var("data"))
         net.export(str(tmp_path / "exported"))
         evaluate(net, 1)
-        hook.close()
-        assert create_trial(out).steps() == [0, 1]
+        assert closed(hook).steps() == [0, 1]
 
     @pytest.mark.parametrize(
         "copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"]
@@ -449,7 +447,7 @@ class TestTheModel:
 
 
 def test_an_error_of_the_job_is_raised(
-    make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_hook: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     hook, net = make_hook(save_all=True), seeded()
@@ -460,5 +458,4 @@ def test_an_error_of_the_job_is_raised(
         net(wrong)
     assert not caplog.records
     train(net, 2)
-    hook.close()
-    assert create_trial(out).tensor("net_output_0").steps() == [1, 2]
+    assert closed(hook).tensor("net_output_0").steps() == [1, 2]

@@ -154,7 +154,7 @@ def test_the_layers_of_a_transformer_are_seen_in_training_and_in_evaluation(make
         assert trial.tensor("attention/1/entropy").value(step).shape == (2,)
 
 
-def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(make_hook: Any, out: str) -> None:
+def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(make_hook: Any) -> None:
     def computed() -> int:
         with Kernels() as kernels:
             model(*values())
@@ -168,8 +168,7 @@ def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(make
         with tt.attention_statistics(hook):
             assert (computed() > without) == (step % 2 == 0)
     assert computed() == without  # a step that is due, outside of the block
-    hook.close()
-    assert create_trial(out).tensor("attention/0/entropy").steps() == [0, 2]
+    assert closed(hook).tensor("attention/0/entropy").steps() == [0, 2]
 
 
 def test_calls_are_numbered_in_the_order_of_a_forward(make_hook: Any) -> None:

@@ -301,8 +301,7 @@ class TestCallbacksOfModules:
         net.append(new)
         for _ in range(3):
             net(torch.ones(1, 2))
-        trial = closed(hook)
-        assert trial.tensor("1_input_0").steps()[-2:] == [3, 4]
+        assert closed(hook).tensor("1_input_0").steps()[-2:] == [3, 4]
 
     def test_those_that_return_run_before_those_of_the_user(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook, save_config={"save_interval": 2})
@@ -310,5 +309,4 @@ class TestCallbacksOfModules:
         net(X)
         net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],))
         net(X)
-        trial = closed(hook)
-        assert same(trial.tensor("fc1_input_0").value(2), array(X))
+        assert same(closed(hook).tensor("fc1_input_0").value(2), array(X))

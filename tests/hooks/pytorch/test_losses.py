@@ -334,14 +334,13 @@ def test_an_evaluation_among_the_steps_of_training_says_so_once(
 
 
 def test_numbers_between_which_no_step_begins_are_said_to_replace_one_another(
-    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    make_hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = make_hook()
     for number in range(5):
         hook.save_scalar("loss", number)
         hook.save_scalar("rate", number)
-    hook.close()
-    assert create_trial(out).tensor("loss").values() == {0: 4}
+    assert closed(hook).tensor("loss").values() == {0: 4}
     (text,) = warnings_of(caplog)
     assert "only the last 'loss' is kept" in text
     assert "hook.step()" in text
@@ -350,7 +349,7 @@ def test_numbers_between_which_no_step_begins_are_said_to_replace_one_another(
 
 @pytest.mark.parametrize("by_step", [True, False])
 def test_numbers_of_steps_are_not_said_to_replace_one_another(
-    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, by_step: bool
+    make_hook: Any, caplog: pytest.LogCaptureFixture, by_step: bool
 ) -> None:
     hook = make_hook()
     for number in range(3):
@@ -359,6 +358,5 @@ def test_numbers_of_steps_are_not_said_to_replace_one_another(
                 hook.save_scalar("loss", number)
         else:
             hook.log({"loss": number}, step=number)
-    hook.close()
-    assert create_trial(out).tensor("loss").values() == {0: 0, 1: 1, 2: 2}
+    assert closed(hook).tensor("loss").values() == {0: 0, 1: 1, 2: 2}
     assert warnings_of(caplog) == []

@@ -118,7 +118,7 @@ class TestThreads:
 
 
 class TestModules:
-    def test_a_loss_may_be_inside_the_registered_model(self, make_hook: Any, out: str) -> None:
+    def test_a_loss_may_be_inside_the_registered_model(self, make_hook: Any) -> None:
         class WithLoss(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -132,8 +132,7 @@ class TestModules:
         hook.register_loss(net.criterion)
         for x, y in batches(2):
             net(x, y).backward()
-        hook.close()
-        assert create_trial(out).tensor(LOSS).steps() == [0, 1]
+        assert closed(hook).tensor(LOSS).steps() == [0, 1]
 
     def test_several_losses_may_be_registered(self, make_hook: Any, out: str) -> None:
         hook, net, first = hooked(make_hook, save_all=False)

@@ -157,7 +157,7 @@ def test_an_error_of_a_closure_is_raised_and_the_hook_stays_on(make_hook: Any, o
     assert create_trial(out).tensor(SEEN).steps() == [0]
 
 
-def test_wrapped_optimizers_are_registered(make_hook: Any, out: str) -> None:
+def test_wrapped_optimizers_are_registered(make_hook: Any) -> None:
     accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
     net = seeded()
@@ -174,8 +174,7 @@ def test_wrapped_optimizers_are_registered(make_hook: Any, out: str) -> None:
                 expected = array(net.fc1.weight.grad)
                 optimizer.step()
                 optimizer.zero_grad()
-    hook.close()
-    assert same(create_trial(out).tensor(SEEN).value(0), expected)
+    assert same(closed(hook).tensor(SEEN).value(0), expected)
 
 
 def test_an_optimizer_in_backward_saves_what_it_uses(make_hook: Any) -> None:
@@ -298,7 +297,7 @@ def test_a_model_has_the_name_that_it_was_registered_with(make_hook: Any) -> Non
         assert {f"{name}_fc1.weight", f"gradient/{name}_fc1.weight", f"{name}_output_0"} <= names
 
 
-def test_gradients_of_a_model_are_saved_whatever_models_have_names_that_begin_alike(make_hook: Any, out: str) -> None:
+def test_gradients_of_a_model_are_saved_whatever_models_have_names_that_begin_alike(make_hook: Any) -> None:
     one, two = Net(), Net()
     hook = make_hook(include_collections=["gradients"])
     hook.register_module(one, name="a")
@@ -306,8 +305,7 @@ def test_gradients_of_a_model_are_saved_whatever_models_have_names_that_begin_al
     losses = [loss_of(net) for net in (two, one)]
     for loss in losses:
         loss.backward()
-    hook.close()
-    assert "gradient/a_b_fc1.weight" in create_trial(out).tensor_names(step=1)
+    assert "gradient/a_b_fc1.weight" in closed(hook).tensor_names(step=1)
 
 
 @pytest.mark.parametrize("case", ["none", "late", "of another model"])

@@ -112,8 +112,7 @@ def test_one_wrong_bit_is_found_at_its_step(tmp_path: Path, caplog: pytest.LogCa
 
 def test_the_wrong_run_of_three_stands_alone(tmp_path: Path) -> None:
     train(model(0), str(tmp_path / "run"), steps=1, times=2)
-    trial = create_trial(tmp_path / "run")
-    assert float(trial.tensor("replay/gradient/Sequential_0.weight").value(0)) == 1
+    assert float(create_trial(tmp_path / "run").tensor("replay/gradient/Sequential_0.weight").value(0)) == 1
 
 
 def test_a_nan_is_no_difference(tmp_path: Path) -> None:

@@ -122,15 +122,14 @@ class TestSteps:
         hook.close()
         assert steps(out, "Net_fc1.bias", modes.EVAL) == [0]
 
-    def test_a_held_step_ends_with_an_exception(self, make_hook: Any, out: str) -> None:
+    def test_a_held_step_ends_with_an_exception(self, make_hook: Any) -> None:
         hook = make_hook()
         step = hook.step()
         step.__enter__()
         hook.save_scalar("x", 1)
         assert not step.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
         hook.save_scalar("y", 1)
-        hook.close()
-        assert create_trial(out).tensor("y").steps() == [1]
+        assert closed(hook).tensor("y").steps() == [1]
 
     @pytest.mark.parametrize("by_call", [False, True])
     def test_the_next_step_begins_after_one_whose_beginning_ctrl_c_interrupted(

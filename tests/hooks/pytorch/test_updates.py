@@ -108,7 +108,7 @@ def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, ma
     assert sorted(trial.tensor_names(collection="updates"))[:2] == ["update/Net_fc1.bias", f"update/{WEIGHT}"]
 
 
-def test_the_values_of_updates_are_saved_on_request(make_hook: Any, out: str) -> None:
+def test_the_values_of_updates_are_saved_on_request(make_hook: Any) -> None:
     net = seeded().to(torch.bfloat16)
     hook = make_hook(include_collections=["updates"])
     hook.get_collection("updates").reduction_config = tt.ReductionConfig(norms=["l2"], save_raw_tensor=True)
@@ -119,11 +119,10 @@ def test_the_values_of_updates_are_saved_on_request(make_hook: Any, out: str) ->
     nn.functional.cross_entropy(net(x.to(torch.bfloat16)), y).backward()
     before = net.fc1.weight.detach().float()
     optimizer.step()
-    hook.close()
-    assert same(create_trial(out).tensor(f"update/{WEIGHT}").value(0), array(net.fc1.weight.detach().float() - before))
+    assert same(closed(hook).tensor(f"update/{WEIGHT}").value(0), array(net.fc1.weight.detach().float() - before))
 
 
-def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, out: str) -> None:
+def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any) -> None:
     net = seeded()
     nn.init.zeros_(net.fc1.bias)
     hook = make_hook(include_collections=["updates"])
@@ -132,11 +131,10 @@ def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, ou
     hook.register_optimizer(optimizer)
     loss_of(net).backward()
     optimizer.step()
-    hook.close()
-    assert create_trial(out).tensor("update_ratio/Net_fc1.bias").value(0) == float("inf")
+    assert closed(hook).tensor("update_ratio/Net_fc1.bias").value(0) == float("inf")
 
 
-def test_a_zero_parameter_that_a_step_leaves_unchanged_has_the_ratio_zero(make_hook: Any, out: str) -> None:
+def test_a_zero_parameter_that_a_step_leaves_unchanged_has_the_ratio_zero(make_hook: Any) -> None:
     net = seeded()
     nn.init.zeros_(net.fc1.bias)
     hook = make_hook(include_collections=["updates"])
@@ -145,8 +143,7 @@ def test_a_zero_parameter_that_a_step_leaves_unchanged_has_the_ratio_zero(make_h
     hook.register_optimizer(optimizer)
     loss_of(net).backward()
     optimizer.step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     ratios = {name: float(trial.tensor(name).value(0)) for name in trial.tensor_names(regex="^update_ratio/")}
     assert ratios == dict.fromkeys([f"update_ratio/Net_fc{i}.{kind}" for i in (1, 2) for kind in ("bias", "weight")], 0)
 

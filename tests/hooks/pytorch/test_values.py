@@ -177,12 +177,11 @@ class TestNested:
         assert same(trial.tensor("odd_output_0").value(1), array(torch.cat(value.unbind())))
 
     @pytest.mark.usefixtures("lenient")
-    def test_save_tensor_saves_a_nested_tensor_in_its_parts(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_save_tensor_saves_a_nested_tensor_in_its_parts(self, make_hook: Any, caplog: Any) -> None:
         hook = make_hook()
         hook.save_tensor("tokens", self.nested((2, 3), (4, 3)), "mine", step=5)
         hook.save_tensors({"same": self.nested((2,), (2,)), "odd": self.nested((2, 3), (4, 5), layout=torch.strided)})
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor_names(collection="mine") == ["tokens", "tokens_lengths"]
         assert trial.tensor("tokens_lengths").value(5).tolist() == [2, 4]
         assert trial.tensor("tokens").value(5).tolist() == [[0, 1, 2], [3, 4, 5], *np.arange(12).reshape(4, 3).tolist()]
@@ -342,7 +341,7 @@ def test_the_hook_does_not_use_the_default_device(make_hook: Any, out: str) -> N
 
 
 @pytest.mark.usefixtures("lenient")
-def test_a_value_that_is_no_tensor_is_left_out_of_a_call(make_hook: Any, out: str, caplog: Any) -> None:
+def test_a_value_that_is_no_tensor_is_left_out_of_a_call(make_hook: Any, caplog: Any) -> None:
     class Unreadable:
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             raise LookupError("not now")
@@ -358,8 +357,7 @@ def test_a_value_that_is_no_tensor_is_left_out_of_a_call(make_hook: Any, out: st
         hook.save_tensor("nested", [torch.ones(1), Unreadable()])
         hook.save_scalar("x", 1)
     assert hook.recorder.active
-    hook.close()
-    assert create_trial(out).tensor_names() == ["x"]
+    assert closed(hook).tensor_names() == ["x"]
     assert len(logged(caplog)) == len(values) + 2
 
 

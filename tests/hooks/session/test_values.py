@@ -86,7 +86,7 @@ class TestValues:
         found = closed(hook).tensor("large:0")
         assert [np.unique(found.value(step)).tolist() for step in range(3)] == [[0], [1], [2]]
 
-    def test_saved_values_belong_to_the_hook(self, make_hook: Any, out: str) -> None:
+    def test_saved_values_belong_to_the_hook(self, make_hook: Any) -> None:
         hook = make_hook(include_regex="relu:0")
         net = Net()
         (x, y), *_ = batches(1)
@@ -94,8 +94,7 @@ class TestValues:
             _, hidden = session.run([net.train, net.hidden], net.feed(x, y))
         expected = hidden.copy()
         hidden[:] = 7
-        hook.close()
-        assert np.array_equal(create_trial(out).tensor("relu:0").value(0), expected)
+        assert np.array_equal(closed(hook).tensor("relu:0").value(0), expected)
 
     def test_gradients_are_saved_as_computed_and_as_applied(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["gradients"])
@@ -127,7 +126,6 @@ class TestValues:
             train = hook.wrap_optimizer(v1.train.GradientDescentOptimizer(0.1)).minimize(loss)
             with v1.train.MonitoredSession(hooks=[hook]) as session:
                 session.run(train)
-        hook.close()
-        (name,) = create_trial(out).tensor_names(collection="gradients")
+        (name,) = closed(hook).tensor_names(collection="gradients")
         expected = [[0, 0], [11, 11], [0, 0], [2, 2], [0, 0]]
         assert create_trial(out).tensor(name).value(0).tolist() == expected

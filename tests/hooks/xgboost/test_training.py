@@ -130,13 +130,12 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(
     assert trial.sql("select count(distinct global_step) from superseded").fetchall() == [(max(0, 5 - rounds),)]
 
 
-def test_a_model_that_goes_on_after_another_one_was_trained_takes_no_steps_of_that(make_hook: Make, out: str) -> None:
+def test_a_model_that_goes_on_after_another_one_was_trained_takes_no_steps_of_that(make_hook: Make) -> None:
     hook = make_hook()
     first = train([hook], 3)
     train([hook], 3)
     train([hook], 2, xgb_model=first)
-    hook.close()
-    assert create_trial(out).steps() == list(range(8))
+    assert closed(hook).steps() == list(range(8))
 
 
 def test_steps_count_in_the_mode_that_is_set(make_hook: Make, out: str) -> None:
