@@ -154,8 +154,7 @@ def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
     for name in "abcd":
         with Job(tmp_path / "runs" / name) as job:
             job.step({"net.w": np.full(4, np.nan if name == "d" else 1.0)})
-    trial = tensortrial.create_trial(tmp_path / "runs" / "d")
-    invoke_rule(make_rule("ExplodingTensor", trial))
+    invoke_rule(make_rule("ExplodingTensor", tensortrial.create_trial(tmp_path / "runs" / "d")))
     path = tmp_path / "report.html"
     result = CliRunner().invoke(main, ["report", str(tmp_path / "runs"), "--output", str(path)])
     assert (result.exit_code, result.output) == (1, f"{path}: 4 runs, 1 finding\n")

@@ -50,8 +50,7 @@ def test_a_process_that_ends_keeps_what_it_had_published(tmp_path: Path, name: s
     """
     code, _, _ = finished(script, tmp_path)
     assert code == status
-    trial = create_trial(tmp_path / "disk" / "run")
-    assert trial.loaded_all_steps is closes
+    assert create_trial(tmp_path / "disk" / "run").loaded_all_steps is closes
     check(tmp_path, {0: 14 if closes else 11})
 
 

@@ -62,8 +62,7 @@ def test_a_repeated_evaluation_adds_no_finding_again(folder: Path) -> None:
 
 def test_findings_join_with_other_views(folder: Path) -> None:
     trial = tensortrial.create_trial(folder, range_steps=(0, 2))
-    other = tensortrial.create_trial(folder)
-    invoke_rule(ExplodingTensor(other))
+    invoke_rule(ExplodingTensor(tensortrial.create_trial(folder)))
     query = "select f.step from findings f join tensors t on t.name = f.tensor and t.global_step = f.step"
     assert trial.sql(query).fetchall() == [(1,)]
 

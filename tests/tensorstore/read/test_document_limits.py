@@ -98,6 +98,5 @@ def test_no_document_is_written_that_no_reader_accepts() -> None:
 def test_the_request_of_a_rule_is_valid_whatever_the_tensor_is_called(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"n" * 200_000: np.array([np.nan])})
-    trial = tensortrial.create_trial(tmp_path / "run")
-    invoke_rule(make_rule("ExplodingTensor", trial, action_str="StopTraining"))
+    invoke_rule(make_rule("ExplodingTensor", tensortrial.create_trial(tmp_path / "run"), action_str="StopTraining"))
     assert len(open_storage(tmp_path / "run").read_document(STOP_FILE, 64 << 10)) < 64 << 10

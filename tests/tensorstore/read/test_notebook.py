@@ -107,8 +107,7 @@ def test_a_frame_has_a_tensor_whose_name_has_brackets(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     with tensortrial.Run(tmp_path / "run") as run:
         run.log({"layers[0]/norm?": 0.5, "layers0/norm1": 1.0}, step=0)
-    trial = tensortrial.create_trial(tmp_path / "run")
-    frame = trial.frame("layers[0]/norm?")
+    frame = tensortrial.create_trial(tmp_path / "run").frame("layers[0]/norm?")
     assert frame["layers[0]/norm?"].tolist() == [0.5]
 
 

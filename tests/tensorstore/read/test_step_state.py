@@ -117,8 +117,7 @@ def test_the_window_of_incomplete_steps(tmp_path: Any, monkeypatch: pytest.Monke
     jobs[1].step({"a": 1.0})
     for _ in range(5):
         jobs[0].step({"a": 1.0})
-    trial = tensortrial.create_trial(tmp_path)
-    assert trial.steps() == ([0, 1, 2] if int(window) < 4 else [0])
+    assert tensortrial.create_trial(tmp_path).steps() == ([0, 1, 2] if int(window) < 4 else [0])
     for job in jobs:
         job.close()
 
