@@ -509,8 +509,7 @@ def test_a_damaged_file_is_said_and_the_rest_is_evaluated(tmp_path: Path, caplog
     with Job(tmp_path, steps_per_directory=4) as job:
         for step in range(6):
             value = np.array([1.0, np.nan if step == 5 else 2.0])
-            job.step({"gradient/w": value}, statistics=COUNTS, collections=("gradients",))
-            job.flush()
+            job.publish({"gradient/w": value}, statistics=COUNTS, collections=("gradients",))
     first, *_, last = sorted(tmp_path.glob("index/**/*.parquet"))
     flip(first)
     found = tensortrial.diagnose(tmp_path)

@@ -41,8 +41,7 @@ def test_raw_values_are_found_where_compaction_put_them(tmp_path: Path) -> None:
     run, target = tmp_path / "a", tmp_path / "x.duckdb"
     with Job(run, flush_seconds=0) as job:
         for number in range(8):
-            job.step({"w": np.full(5, number, np.int16), "v": np.full((2, 2), number, np.float64)})
-            job.flush()
+            job.publish({"w": np.full(5, number, np.int16), "v": np.full((2, 2), number, np.float64)})
             if number == 3:
                 assert export_values(run, target).rows == {"tensor_values": 8}
     tensortrial.compact(run, delete_older_than=0)
@@ -56,8 +55,7 @@ def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path) -> 
     run, target = tmp_path / "a", tmp_path / "x.duckdb"
     with Job(run, flush_seconds=0) as job:
         for number in range(70):
-            job.step({"w": np.full(5, number, np.int16)})
-            job.flush()
+            job.publish({"w": np.full(5, number, np.int16)})
         # The index has been read by then, and names chunks that compaction deletes.
         with before_opening(run / "tensors", partial(tensortrial.compact, run, delete_older_than=0)):
             done = export_values(run, target)
@@ -100,8 +98,7 @@ def test_a_chunk_that_was_deleted_is_said(tmp_path: Path) -> None:
     run, target = tmp_path / "a", tmp_path / "x.duckdb"
     with Job(run, flush_seconds=0) as job:
         for number in range(3):
-            job.step({"w": np.full(5, number)})
-            job.flush()
+            job.publish({"w": np.full(5, number)})
         chunk = sorted((run / "tensors").rglob("*.parquet"))[1]
         chunk.unlink()
         done = export_values(run, target)

@@ -37,8 +37,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(out: Path, steps: int, scale: float = 1.0) -> None:
     job = Job(out)
     for number in range(steps):
-        job.step({"x": np.array([scale * number])}, TRAIN)
-        job.flush()
+        job.publish({"x": np.array([scale * number])}, TRAIN)
     job.close()
 
 
@@ -83,8 +82,7 @@ def test_a_second_server_reads_no_row_again(tmp_path: Path, kept: Path) -> None:
 def test_a_run_that_has_grown_is_read_from_where_it_was_kept(tmp_path: Path, kept: Path) -> None:
     job = Job(tmp_path / "run")
     for number in range(3):
-        job.step({"x": np.array([float(number)])}, TRAIN)
-        job.flush()
+        job.publish({"x": np.array([float(number)])}, TRAIN)
     assert values(tmp_path / "run") == [0, 1, 2]
     job.step({"x": np.array([9.0])}, TRAIN)
     job.close()
@@ -114,8 +112,7 @@ def test_a_copy_that_went_on_by_itself_is_read(tmp_path: Path, kept: Path) -> No
 def test_a_damaged_copy_of_a_run_that_was_shown_is_damaged(tmp_path: Path, kept: Path) -> None:
     job = Job(tmp_path / "run")
     for _ in range(3):
-        job.step({"x": np.ones(1)} | {f"layer {i}": np.ones(1) for i in range(3000)}, TRAIN)
-        job.flush()
+        job.publish({"x": np.ones(1)} | {f"layer {i}": np.ones(1) for i in range(3000)}, TRAIN)
     job.close()
     assert values(tmp_path / "run") == [1, 1, 1]
     shutil.copytree(tmp_path / "run", tmp_path / "copy")

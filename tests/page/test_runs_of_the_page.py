@@ -47,8 +47,8 @@ REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scal
 def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...] = ("w",), **options: Any) -> Job:
     job = Job(out, **options)
     for number in range(steps):
-        job.step({name: np.full(4, number + 1.0) for name in names} | {"loss": 1.0}, TRAIN, statistics=("l2", "mean"))
-        job.flush()
+        values = {name: np.full(4, number + 1.0) for name in names}
+        job.publish({**values, "loss": 1.0}, TRAIN, statistics=("l2", "mean"))
     if close:
         job.close()
     return job
@@ -152,8 +152,7 @@ def test_a_run_without_a_step_is_shown_and_followed(tmp_path: Path) -> None:
         statuses = answered(served)
         assert statuses.pop("tiles") == 400  # there is no statistic; the page does not ask for one
         assert set(statuses.values()) == {200}
-        job.step({"w": np.ones(3)}, TRAIN, statistics=("l2",))
-        job.flush()
+        job.publish({"w": np.ones(3)}, TRAIN, statistics=("l2",))
         (run,) = fetch(served, "info")["runs"]
         assert run["steps"] == 1
         assert fetch(served, "tiles", **TILES)["names"] == ["w"]
@@ -323,8 +322,7 @@ def test_opening_a_run_is_no_news_but_what_changed_meanwhile_is(tmp_path: Path) 
 
         fetch(served, "info", run="grows")
         assert served.runs.state() == (replaced, False)
-        job.step({"w": np.ones(4)}, TRAIN)
-        job.flush()
+        job.publish({"w": np.ones(4)}, TRAIN)
         grown, _ = served.runs.state()
         assert grown != replaced
         job.close()
@@ -347,8 +345,7 @@ def test_other_choices_of_runs_and_runs_that_grow_are_answered_as_they_are_now(t
         assert last_steps(served, names) == {name: number for number, name in enumerate(names)}
         # Alone, these two need no longer names than those of their folders.
         assert last_steps(served, [names[0], names[3]]) == {names[0]: 0, names[3]: 3}
-        jobs[3].step({"loss": 1.0}, TRAIN)
-        jobs[3].flush()
+        jobs[3].publish({"loss": 1.0}, TRAIN)
         assert last_steps(served, [names[1], names[3]]) == {names[1]: 1, names[3]: 4}
         shutil.rmtree(tmp_path / folders[0])
         assert last_steps(served, names) == {names[1]: 1, names[2]: 2, names[3]: 4}
@@ -375,8 +372,7 @@ def test_a_run_that_is_read_alone_meanwhile_keeps_its_name_among_several(tmp_pat
     jobs = [write(tmp_path / name, close=False) for name in names]
 
     def grow() -> None:
-        jobs[0].step({"loss": 1.0}, TRAIN)
-        jobs[0].flush()
+        jobs[0].publish({"loss": 1.0}, TRAIN)
 
     with page(tmp_path) as served:
         fetch(served, "info")
@@ -405,8 +401,7 @@ def test_a_worker_that_has_died_is_named_as_late(tmp_path: Path) -> None:
     jobs = [Job(tmp_path / "run", f"worker_{number}", 2) for number in range(2)]
     for number in range(6):
         for job in jobs[: 2 if number < 3 else 1]:
-            job.step({"w": np.ones(3)}, TRAIN, statistics=("l2",))
-            job.flush()
+            job.publish({"w": np.ones(3)}, TRAIN, statistics=("l2",))
     with page(tmp_path / "run") as served:
         answer = fetch(served, "availability", run="run", mode="TRAIN", columns=50)
         assert [worker["last"] for worker in answer["workers"]] == [5, 2]
@@ -423,12 +418,10 @@ def test_two_tabs_are_told_of_each_step_and_one_may_leave(watched: tuple[Job, Pa
         with CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as second:
             right = second.iter_lines()
             next(right)
-            job.step({"w": np.ones(3)}, EVAL)
-            job.flush()
+            job.publish({"w": np.ones(3)}, EVAL)
             assert "data: grown" in right
         assert "data: grown" in left
-        job.step({"w": np.ones(3)}, EVAL)
-        job.flush()
+        job.publish({"w": np.ones(3)}, EVAL)
         assert "data: grown" in left
     job.close()
 

@@ -209,8 +209,7 @@ def test_changed_bits_of_a_run_that_grows_are_those_of_the_whole_run(tmp_path: P
     job = Job(tmp_path / "run")
     seen = None
     for number in range(6):
-        job.step({"x": np.array([number // 3, 1.0])}, TRAIN, digest=True)
-        job.flush()
+        job.publish({"x": np.array([number // 3, 1.0])}, TRAIN, digest=True)
         if number == 1:
             run = opened(tmp_path / "run")
         if number >= 1:

@@ -160,8 +160,7 @@ def test_nothing_is_refreshed_during_a_step(tmp_path: Path) -> None:
     class Reading(Rule):
         def invoke_at_step(self, step: int) -> bool:
             before = trial.tensor("x").steps()
-            job.step({"x": 1.0})
-            job.flush()
+            job.publish({"x": 1.0})
             return before != trial.tensor("x").steps()
 
     assert invoke_rule(Reading(trial), end_step=1) == []

@@ -73,8 +73,7 @@ def test_many_rules_share_one_pass(tmp_path: Path) -> None:
     with Job(tmp_path / "run", steps_per_directory=4) as job:
         for step in range(5):
             values = {f"g{i}": np.full(4, 1e-9 if step > 2 else 0.1) for i in range(5)}
-            job.step(values, TRAIN, collections=("gradients",))
-            job.flush()
+            job.publish(values, TRAIN, collections=("gradients",))
     trial = tensortrial.create_trial(tmp_path / "run")
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
@@ -119,8 +118,7 @@ def test_a_live_run_is_watched(tmp_path: Path) -> None:
 
     def go_on() -> None:
         polled.waits.wait(60)
-        job.step({"g": np.zeros(2)}, collections=("gradients",))
-        job.flush()
+        job.publish({"g": np.zeros(2)}, collections=("gradients",))
         arrived.wait(60)
         job.close()
 
@@ -376,8 +374,7 @@ def test_a_watch_that_starts_before_its_run_says_how_to_wait(tmp_path: Path) -> 
 def killed(tmp_path: Path) -> Path:
     """A run whose job was killed: its gradients were zero, and it never said that it ended."""
     job = Job(tmp_path / "run")
-    job.step({"g": np.zeros(2)}, collections=("gradients",))
-    job.flush()
+    job.publish({"g": np.zeros(2)}, collections=("gradients",))
     job.abandon()
     return tmp_path / "run"
 

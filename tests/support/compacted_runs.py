@@ -24,8 +24,7 @@ def flush(job: Job, flushes: int) -> None:
     for _ in range(flushes):
         number = job.next_global_step
         values = {"w": np.arange(4.0) + number, "loss": number / 2} if number % 3 else {"loss": number / 2}
-        job.step(values, mode=EVAL if number % 5 == 4 else TRAIN, statistics=("min", "l2"), histogram=True)
-        job.flush()
+        job.publish(values, mode=EVAL if number % 5 == 4 else TRAIN, statistics=("min", "l2"), histogram=True)
 
 
 def kill(folder: Path) -> None:

@@ -165,8 +165,7 @@ class EngineContract:
         trial = None
         for step in range(3):
             for job in jobs:
-                job.step({"x": float(step)})
-                job.flush()
+                job.publish({"x": float(step)})
             trial = trial or tensortrial.create_trial(tmp_path, engine=engine)
             assert trial.steps() == [*range(step + 1)]
         assert trial is not None

@@ -114,6 +114,11 @@ class Job:
         self.put(step, values, closes=True, **plan)
         return step
 
+    def publish(self, values: Mapping[str, Any], mode: ModeKeys = GLOBAL, **plan: Any) -> None:
+        """One whole step, which readers see from now on."""
+        self.step(values, mode, **plan)
+        self.flush()
+
     def skip(self, mode: ModeKeys = GLOBAL) -> Step:
         """A step at which nothing is saved."""
         return self.begin(mode)

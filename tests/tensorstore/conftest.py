@@ -1,4 +1,4 @@
-"""What the tests of compaction share."""
+"""What the tests of runs with several index files share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from support.limits import keep_index_files
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """What a run does by itself at its end has tests of its own."""
+    """Keep the index file of each flush: a small run, which has tests of its own, would merge them as it closes."""
     if "small" not in request.node.name:
         keep_index_files(monkeypatch)

@@ -137,12 +137,10 @@ def test_follow_prints_the_last_steps_until_the_job_ends(place: Path) -> None:
 
 def test_follow_prints_a_step_that_another_process_saves(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
-        job.step({"loss": 1.0}, TRAIN)
-        job.flush()
+        job.publish({"loss": 1.0}, TRAIN)
         process = warm.start(["-m", "tensortrial", "follow", tmp_path / "run", "--timeout", "30"])
         assert "loss 1" in process.stdout.readline()
-        job.step({"loss": 2.0}, TRAIN)
-        job.flush()
+        job.publish({"loss": 2.0}, TRAIN)
         assert "loss 2" in process.stdout.readline()
     with process:
         assert process.communicate(timeout=60)[0] == ""

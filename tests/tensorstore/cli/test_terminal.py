@@ -30,8 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("terminal")
     with Job(place / "good") as job:
         for step in range(8):
-            job.step({"loss": 1.0, "w": np.full(3, np.nan if step == 7 else 1.0)}, TRAIN, statistics=("l2",))
-            job.flush()
+            job.publish({"loss": 1.0, "w": np.full(3, np.nan if step == 7 else 1.0)}, TRAIN, statistics=("l2",))
     return place
 
 

@@ -178,8 +178,7 @@ def test_a_query_with_parameters_ends_before_it_has_read_all_files(tmp_path: Pat
     """DuckDB 1 kept the GIL then, and waited forever for its threads, which closed files of Python's."""
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(40):
-            job.step({f"w{i}": np.arange(400.0) for i in range(50)})
-            job.flush()
+            job.publish({f"w{i}": np.arange(400.0) for i in range(50)})
     with tensortrial.create_trial(tmp_path) as trial:
         for _ in range(50):
             answer = trial.sql("select value from tensor_values where name <> $name limit 1", {"name": "x"})

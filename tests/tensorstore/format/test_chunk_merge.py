@@ -15,7 +15,7 @@ from night.forks import in_child
 
 import tensortrial
 from support.file_access import before
-from support.limits import keep_index_files, set_limits
+from support.limits import set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format.chunk_merge import flush_range_of_merged
@@ -23,11 +23,7 @@ from tensortrial.format.schema import FlushRange
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial, run_reader_of
 
-
-@pytest.fixture(autouse=True)
-def _nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    if "small" not in request.node.name:
-        keep_index_files(monkeypatch)
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
 
 
 def write(folder: Path, flushes: int, **how: Any) -> None:
@@ -39,8 +35,7 @@ def _flush(job: Job, flushes: int) -> None:
     for _ in range(flushes):
         number = job.next_global_step
         values = {"w": np.arange(6.0).reshape(2, 3) + number, "b": np.full(3, number, np.int16), "loss": number / 2}
-        job.step(values, mode=EVAL if number % 5 == 4 else TRAIN)
-        job.flush()
+        job.publish(values, mode=EVAL if number % 5 == 4 else TRAIN)
 
 
 def chunks(folder: Path) -> list[str]:
@@ -87,8 +82,7 @@ def test_steps_are_laid_out_in_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyP
     set_limits(monkeypatch, bytes_of_a_tile=6 * 8 * 5)
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(12):
-            job.step({"w": np.zeros(6), "v": np.ones(6)})
-            job.flush()
+            job.publish({"w": np.zeros(6), "v": np.ones(6)})
     compact(tmp_path, delete_older_than=0)
     query = 'select name, global_step from tensors order by "offset"'
     found = tensortrial.create_trial(tmp_path).sql(query).fetchall()
@@ -255,8 +249,7 @@ def test_any_values_stay_what_they_are(
     arrays = [{name: np.frombuffer(data, np.uint8) for name, data in step.items()} for step in steps]
     with Job(folder, flush_seconds=3600, codec=codec, part_bytes=part_bytes) as job:
         for step in arrays:
-            job.step(step)
-            job.flush()
+            job.publish(step)
     compact(folder, delete_older_than=0)
     trial = tensortrial.create_trial(folder)
     for number, step in enumerate(steps):

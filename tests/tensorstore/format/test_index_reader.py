@@ -240,8 +240,7 @@ def test_no_more_than_the_limit_is_cached(
     set_limits(monkeypatch, rows_merged_at_close=0, **limits)
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(8):
-            job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
-            job.flush()
+            job.publish({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
     paths = index_paths(tensortrial.create_trial(tmp_path))
     for statistics in (False, True):
         storage = CountedStorage(str(tmp_path))

@@ -23,8 +23,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
     with Job(run, flush_seconds=3600) as job:
         for step, value in enumerate(VALUES):
-            job.step({"w": value, "loss": float(step)})
-            job.flush()
+            job.publish({"w": value, "loss": float(step)})
     return run
 
 

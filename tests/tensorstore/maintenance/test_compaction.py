@@ -135,8 +135,7 @@ def test_a_folder_with_too_many_rows_is_compacted_into_several_files(
 def test_a_compacted_file_is_sorted_for_queries_by_tensor_and_by_step(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(200):
-            job.step({"b": 1.0, "a": 2.0})
-            job.flush()
+            job.publish({"b": 1.0, "a": 2.0})
     compact(tmp_path, delete_older_than=0)
     (path,) = tmp_path.glob("index/*/*/*.parquet")
     table = pq.ParquetFile(path).read()

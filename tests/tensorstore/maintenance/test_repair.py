@@ -16,7 +16,6 @@ import pytest
 import tensortrial
 from support import warm
 from support.commands import run_command
-from support.limits import keep_index_files
 from support.permissions import bound_by_modes
 from support.runs import Job, chunk, index_file
 from tensortrial.errors import RunInUse, StepUnavailable
@@ -24,13 +23,9 @@ from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
+
 STEPS = 6
-
-
-@pytest.fixture(autouse=True)
-def _many_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the index file of each flush: a small run would merge them as it closes."""
-    keep_index_files(monkeypatch)
 
 
 def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",)) -> None:
@@ -38,8 +33,7 @@ def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",)) -> None:
         jobs = [stack.enter_context(Job(url, worker, len(workers), flush_seconds=3600)) for worker in workers]
         for step in range(STEPS):
             for job in jobs:
-                job.step({"w": np.full(30, step), "loss": 0.5})
-                job.flush()
+                job.publish({"w": np.full(30, step), "loss": 0.5})
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -236,8 +230,7 @@ def test_a_run_that_a_living_process_writes_is_refused(tmp_path: Path) -> None:
         job = Job({str(tmp_path)!r}, flush_seconds=0)
         lease = Lease(job.storage, "worker_0", 0, 1, 60.0)
         lease.begin()
-        job.step({{"w": np.zeros(3)}})
-        job.flush()
+        job.publish({{"w": np.zeros(3)}})
         print("ready", flush=True)
         sys.stdin.read()
         """

@@ -58,14 +58,12 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
     job = Job(tmp_path, flush_seconds=3600)
     storage = CountingStorage(str(tmp_path))
     for _ in range(3):
-        job.step({"a": np.zeros(2), "b": 1.0})
-        job.flush()
+        job.publish({"a": np.zeros(2), "b": 1.0})
     trial = trial_of(storage)
     assert len([path for path in storage.reads if path.startswith("index/")]) == 3
     for number in range(3, 6):
         storage.reads.clear()
-        job.step({"a": np.zeros(2), "b": 1.0})
-        job.flush()
+        job.publish({"a": np.zeros(2), "b": 1.0})
         assert trial.steps()[-1] == number
         index_reads = [path for path in storage.reads if path.startswith("index/")]
         assert index_reads == [f"index/worker=worker_0/step=000000000000/0000000{number}.parquet"]
@@ -77,8 +75,7 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
 
 def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path) -> None:
     job, storage = Job(tmp_path, flush_seconds=3600), CountingStorage(str(tmp_path))
-    job.step({"a": 0.0})
-    job.flush()
+    job.publish({"a": 0.0})
     trial = trial_of(storage)
     for number in range(1, 4):
         assert trial.tensor("a").values() == {step: step for step in range(number)}
@@ -206,13 +203,11 @@ def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None
 
     jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
     for job in jobs:
-        job.step({"a": [0]})
-        job.flush()
+        job.publish({"a": [0]})
     storage = Failing(str(tmp_path))
     trial = trial_of(storage)
     for job in jobs:
-        job.step({"a": [1]})
-        job.flush()
+        job.publish({"a": [1]})
     storage.broken = "worker_1"
     for _ in range(2):
         with pytest.raises(StorageError):
@@ -249,8 +244,7 @@ def test_a_missing_chunk_is_named(run: Path) -> None:
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_damaged_chunk_is_named(tmp_path: Path, damage: str, codec: str) -> None:
     with Job(tmp_path, codec=codec, flush_seconds=3600) as job:
-        job.step({"w": np.random.default_rng(0).normal(size=1000)})
-        job.flush()
+        job.publish({"w": np.random.default_rng(0).normal(size=1000)})
         job.step({"w": np.ones(3)})
     chunk = chunk_of(tmp_path, 0)
     data = chunk.read_bytes()

@@ -13,7 +13,7 @@ from night.compactions import query_while_compacting
 import tensortrial
 from support.fleeing import Fleeing, NeverEnds
 from support.internals import index_paths
-from support.limits import keep_index_files, set_limits
+from support.limits import set_limits
 from support.runs import GLOBAL, Job
 from tensortrial.errors import CorruptFile, QueryError, TensorTrialError
 from tensortrial.format.record import Step
@@ -25,12 +25,9 @@ from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
 
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
+
 VIEWS = ["tensors", "scalars", "tensor_values"]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_compacted_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_index_files(monkeypatch)
 
 
 class Interrupted(LocalStorage):
@@ -63,8 +60,7 @@ class Interrupted(LocalStorage):
 def flush(job: Job, count: int) -> None:
     for _ in range(count):
         step = job.next_global_step
-        job.step({"w": np.arange(4.0) + step, "loss": step / 2})
-        job.flush()
+        job.publish({"w": np.arange(4.0) + step, "loss": step / 2})
 
 
 def write(folder: Path, flushes: int) -> None:

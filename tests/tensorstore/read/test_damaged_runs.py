@@ -42,8 +42,7 @@ INDEX = "index/worker=worker_0/step=000000000000"
 def write_run(folder: Path) -> Path:
     with Job(folder, flush_seconds=0) as job:
         for step in range(3):
-            job.step({"loss": float(step), "w": np.full(3, float(step))})
-            job.flush()
+            job.publish({"loss": float(step), "w": np.full(3, float(step))})
     return folder
 
 
@@ -316,8 +315,7 @@ def write_two_workers(folder: Path) -> Path:
     jobs = [Job(folder, f"worker_{rank}", 2, flush_seconds=3600) for rank in range(2)]
     for step in range(4):
         for rank, job in enumerate(jobs):
-            job.step({"w": np.full(3, 10.0 * rank + step)}, statistics=("mean",))
-            job.flush()
+            job.publish({"w": np.full(3, 10.0 * rank + step)}, statistics=("mean",))
     for job in jobs:
         job.close()
     return folder
@@ -456,8 +454,7 @@ def test_sql_reads_index_files_that_have_columns_in_another_order_and_more_of_th
     keep_index_files(monkeypatch)
     with Job(tmp_path, flush_seconds=3600) as job:
         for step in range(4):
-            job.step({"w": float(step), "v": np.full(3, float(step))})
-            job.flush()
+            job.publish({"w": float(step), "v": np.full(3, float(step))})
     query = "select * from tensors order by global_step, name"
     expected = tensortrial.create_trial(tmp_path).sql(query).fetchall()
     for file in sorted(tmp_path.glob("index/*/*/*.parquet"))[1:3]:
@@ -591,8 +588,7 @@ def test_no_earlier_row_stands_in_for_one_in_a_file_that_cannot_be_read(
 def test_a_deleted_index_file_is_the_same_error_for_values_and_for_sql(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(3):
-            job.step({"loss": float(number)})
-            job.flush()
+            job.publish({"loss": float(number)})
         trial, path = tensortrial.create_trial(tmp_path), f"{INDEX}/00000001.parquet"
         (tmp_path / path).unlink()
         for read in (trial.tensor("loss").value, lambda step: trial.values(["loss"], [step])):

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.limits import keep_index_files
 from support.runs import TRAIN, Job, forge_file, index_file
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
@@ -21,12 +20,6 @@ from tensortrial.storage.base import Paths
 from tensortrial.storage.local import LocalStorage
 
 STEPS = 10
-
-
-@pytest.fixture
-def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the index file of each flush: a small run would merge them as it closes."""
-    keep_index_files(monkeypatch)
 
 
 def write(path: Path, steps: int = STEPS, **job: object) -> None:
@@ -45,7 +38,7 @@ def named(path: Path) -> str:
     return pq.read_metadata(path).metadata[FOOTER_PREVIOUS].decode()
 
 
-@pytest.mark.usefixtures("many_files")
+@pytest.mark.usefixtures("nothing_is_small")
 class TestOneWorker:
     def test_each_index_file_names_the_one_before_it(self, tmp_path: Path) -> None:
         write(tmp_path, 3)
@@ -91,8 +84,7 @@ class TestOneWorker:
     def test_a_step_that_was_skipped_names_no_file(self, tmp_path: Path) -> None:
         with Job(tmp_path, flush_seconds=3600) as job:
             for _ in range(4):
-                job.step({"loss": 1.0})
-                job.flush()
+                job.publish({"loss": 1.0})
                 job.skip()
         index_file(tmp_path, 1).unlink()
         trial = tensortrial.create_trial(tmp_path)
@@ -128,8 +120,7 @@ class TestOneWorker:
         job = Job(tmp_path, flush_seconds=3600)
         trial = None
         for step in range(6):
-            job.step({"loss": float(step)})
-            job.flush()
+            job.publish({"loss": float(step)})
             if step == 3:
                 index_file(tmp_path, 2).unlink()
                 trial = tensortrial.create_trial(tmp_path)
@@ -227,7 +218,7 @@ def forge_previous(run: Path, path: Path, previous: str | None) -> None:
     forge_file(run, path, pq.ParquetFile(path).read().replace_schema_metadata(footer))
 
 
-@pytest.mark.usefixtures("many_files")
+@pytest.mark.usefixtures("nothing_is_small")
 class TestManyRuns:
     @pytest.mark.parametrize("flush", [0, 4, STEPS - 1])
     def test_an_index_file_that_is_missing_in_one_of_them_is_named(self, tmp_path: Path, flush: int) -> None:

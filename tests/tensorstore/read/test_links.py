@@ -36,8 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written") / "run"
     with Job(folder, flush_seconds=0) as job:
         for step in range(3):
-            job.step({"w": np.full(3, float(step))})
-            job.flush()
+            job.publish({"w": np.full(3, float(step))})
     return folder
 
 

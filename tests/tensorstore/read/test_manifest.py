@@ -15,7 +15,7 @@ import pytest
 
 from support import warm
 from support.internals import is_opened_by_manifest
-from support.limits import keep_index_files, set_limits
+from support.limits import set_limits
 from support.plain_hook import WorkerHook
 from support.servers import ObjectStore
 from tensortrial import create_trial, repair, verify
@@ -24,6 +24,8 @@ from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.snapshot.manifest import Manifest, read_manifest, write_manifest
 from tensortrial.storage.open import Storage, open_storage
+
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
 
 QUERY = "select global_step, name, worker from tensors order by all"
 
@@ -90,12 +92,6 @@ def answers(trial: Trial) -> dict[str, Any]:
         "sql": trial.sql(QUERY).fetchall(),
         "damaged": sorted(trial.damaged),
     }
-
-
-@pytest.fixture(autouse=True)
-def many_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A small run would have one.
-    keep_index_files(monkeypatch)
 
 
 @pytest.fixture

@@ -60,8 +60,7 @@ def test_a_child_forked_while_another_thread_starts_an_engine_makes_queries(fold
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_sees_what_is_new_and_leaves_the_parent_alone(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
-    job.step({"w": 1.0})
-    job.flush()
+    job.publish({"w": 1.0})
     trial = tensortrial.create_trial(tmp_path / "run")
     closed = tensortrial.create_trial(tmp_path / "run")
     closed.close()

@@ -40,8 +40,7 @@ def test_a_quantile_is_of_one_worker(tmp_path: Path) -> None:
 def test_sketches_survive_compaction(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=0) as job:
         for step in range(3):
-            job.step({"w": VALUES * step, "l": 1.0}, raw=False, sketch=True)
-            job.flush()
+            job.publish({"w": VALUES * step, "l": 1.0}, raw=False, sketch=True)
     before = [tensortrial.create_trial(tmp_path).tensor("w").quantile(step, 0.75) for step in range(3)]
     compact(tmp_path, delete_older_than=0)
     assert [tensortrial.create_trial(tmp_path).tensor("w").quantile(step, 0.75) for step in range(3)] == before

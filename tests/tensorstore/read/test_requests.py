@@ -50,8 +50,7 @@ def _write(url: str, moto_s3: ObjectStore) -> None:
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         for _ in range(FLUSHES):
             values = {f"w{number}": np.full((32, 32), number) for number in range(TENSORS)}
-            job.step({**values, "loss": 1.5})
-            job.flush()
+            job.publish({**values, "loss": 1.5})
 
 
 @pytest.fixture

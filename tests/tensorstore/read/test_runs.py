@@ -34,8 +34,7 @@ def write(place: Any, offset: float, steps: int = 3, close: bool = True, **optio
     for step in range(steps):
         values = {"w": np.full((2, 2), offset + step), "loss": offset + step}
         job.step(values, TRAIN, statistics=("mean", "l2"), collections=("losses",))
-    job.step({"loss": 100.0}, EVAL)
-    job.flush()
+    job.publish({"loss": 100.0}, EVAL)
     if close:
         job.close()
     return job

@@ -37,8 +37,7 @@ def again(job: Job, mode: ModeKeys, mode_step: int, values: dict[str, Any]) -> N
     """Save the last step again, as a process does whose run was taken over."""
     job.next_global_step -= 1
     job.next_mode_steps[mode] = mode_step
-    job.step(values, mode)
-    job.flush()
+    job.publish(values, mode)
 
 
 def check(trial: Trial, steps: list[tuple[Any, ...]], tensors: list[tuple[Any, ...]], target: Path) -> None:

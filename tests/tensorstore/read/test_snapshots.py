@@ -44,8 +44,7 @@ def test_a_snapshot_has_the_same_answers_while_the_run_goes_on(
     states = []
     for number in range(3):
         for job in jobs:
-            job.step({"x": float(number)})
-            job.flush()
+            job.publish({"x": float(number)})
             with tensortrial.create_trial(tmp_path) as trial:
                 states.append((trial.snapshot, seen(trial)))
     for job in jobs:
@@ -62,15 +61,13 @@ def test_a_snapshot_has_the_same_answers_while_the_run_goes_on(
 def test_an_id_has_16_digits_and_is_that_of_the_same_files_in_any_process(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         empty = str(tensortrial.create_trial(tmp_path).snapshot)
-        job.step({"x": 1.0})
-        job.flush()
+        job.publish({"x": 1.0})
         first, second = (str(tensortrial.create_trial(tmp_path).snapshot) for _ in range(2))
         assert first == second
         assert len(first) == 16
         assert int(first, 16)
         trial = tensortrial.create_trial(tmp_path)
-        job.step({"x": 2.0})
-        job.flush()
+        job.publish({"x": 2.0})
         assert str(trial.snapshot) != first
         assert tensortrial.create_trial(tmp_path, snapshot=empty).steps(show_incomplete_steps=True) == []
 
@@ -97,8 +94,7 @@ def test_a_snapshot_by_an_id_lives_as_long_as_its_files(tmp_path: Path, monkeypa
     keep_index_files(monkeypatch)
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(3):
-            job.step({"x": float(number)})
-            job.flush()
+            job.publish({"x": float(number)})
             if number == 1:
                 snapshot = tensortrial.create_trial(tmp_path).snapshot
     tensortrial.compact(tmp_path, delete_older_than=0)
@@ -196,8 +192,7 @@ def test_a_snapshot_of_many_workers_is_found_by_its_id_or_refused(
     names = []
     for number in range(2):
         for job in jobs:
-            job.step({"x": float(number)})
-            job.flush()
+            job.publish({"x": float(number)})
         with tensortrial.create_trial(tmp_path) as trial:
             names.append(str(trial.snapshot))
     for job in jobs:
@@ -247,14 +242,12 @@ def test_a_snapshot_between_two_compactions_is_found_by_its_id(tmp_path: Path, m
 
 def flush(job: Job, count: int) -> None:
     for _ in range(count):
-        job.step({"x": float(job.next_global_step)})
-        job.flush()
+        job.publish({"x": float(job.next_global_step)})
 
 
 def test_a_trial_of_a_snapshot_does_not_wait_for_steps(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
-        job.step({"x": 1.0})
-        job.flush()
+        job.publish({"x": 1.0})
         trial = tensortrial.create_trial(tmp_path, snapshot=tensortrial.create_trial(tmp_path).snapshot)
         with pytest.raises(StepNotYetAvailable, match="one snapshot"):
             trial.wait_for_steps([5])

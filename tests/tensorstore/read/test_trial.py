@@ -88,8 +88,7 @@ def test_a_whole_run_wherever_it_is(place: tuple[str, dict[str, Any]]) -> None:
     assert trial.sql("select count(*) from tensor_values where name = 'w1'").fetchall() == [(6,)]
     assert trial.loaded_all_steps
     with Job(url, storage_options=options, resume=True, flush_seconds=0) as job:
-        job.step({"w1": np.zeros(3)}, mode=PREDICT)
-        job.flush()
+        job.publish({"w1": np.zeros(3)}, mode=PREDICT)
         trial.refresh()
         assert trial.modes() == [TRAIN, EVAL, PREDICT]
         assert trial.steps() == [*range(7)]
@@ -510,8 +509,7 @@ def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path) -> 
     for number in range(20):
         for rank, job in enumerate(jobs):
             if rank == 0 or number < 4:
-                job.step({"a": [number], "b": [rank]}, mode=EVAL if number % 2 else TRAIN)
-                job.flush()
+                job.publish({"a": [number], "b": [rank]}, mode=EVAL if number % 2 else TRAIN)
     trial = tensortrial.create_trial(tmp_path)
     with opened_by_this_thread() as opened:
         found = trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_0")
@@ -559,14 +557,11 @@ def test_pandas_reads_a_folder_of_a_run_without_this_package(tmp_path: Path, fol
 def test_a_value_of_a_known_tensor_refreshes_a_living_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.major", lambda _: 0)  # as on a file server, whose folders are opened at each refresh
     with Job(tmp_path / "run") as job:
-        job.step({"w": np.arange(4.0)})
-        job.flush()
+        job.publish({"w": np.arange(4.0)})
         trial = tensortrial.create_trial(tmp_path / "run")
-        job.step({"w": np.arange(4.0) + 1})
-        job.flush()
+        job.publish({"w": np.arange(4.0) + 1})
         with opened_by_this_thread() as opened:
             assert trial.tensor("w").value(1).tolist() == [1, 2, 3, 4]
         assert [str(path) for path in opened].count(f"{tmp_path}/run/end") == 1
-        job.step({"later": np.ones(2)})
-        job.flush()
+        job.publish({"later": np.ones(2)})
         assert trial.tensor("later").value(2).tolist() == [1, 1]

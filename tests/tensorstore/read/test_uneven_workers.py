@@ -211,8 +211,7 @@ def test_no_row_of_another_worker_is_returned_where_a_file_with_the_step_is_dama
     for worker, job in zip(WORKERS, jobs, strict=True):
         for mode in [TRAIN, EVAL] * EPOCHS:
             for _ in range(LENGTHS[WORKERS.index(worker)][mode]):
-                job.step({"x": number_of(worker, mode, job.next_mode_steps[mode])}, mode)
-                job.flush()
+                job.publish({"x": number_of(worker, mode, job.next_mode_steps[mode])}, mode)
     for job in jobs:
         job.abandon()
     places = {(TRAIN, 6): (6, 9), (EVAL, 1): (8, 6)}

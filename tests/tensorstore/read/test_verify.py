@@ -18,7 +18,7 @@ import pytest
 
 import tensortrial
 from support.commands import run_command
-from support.limits import keep_index_files, set_limits
+from support.limits import set_limits
 from support.runs import Job, chunk, flip, index_file
 from tensortrial.errors import NotARun, RunNotFound, StorageError
 from tensortrial.format.index_reader import read_batches
@@ -28,14 +28,10 @@ from tensortrial.snapshot.index_files import list_index
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
+
 STEPS = 6
 WORKERS = ("worker_0", "worker_1")
-
-
-@pytest.fixture(autouse=True)
-def _many_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the index file of each flush: a small run would merge them as it closes."""
-    keep_index_files(monkeypatch)
 
 
 def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",), steps: int = STEPS, **options: Any) -> None:
@@ -46,8 +42,7 @@ def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",), steps: int 
         for step in range(steps):
             for rank, job in enumerate(jobs):
                 values = {"w": np.full((20, 20), 100 * rank + step), "text": np.array(["a", "bc"]), "loss": 0.5}
-                job.step(values, statistics=("mean", "l2"), histogram=True)
-                job.flush()
+                job.publish(values, statistics=("mean", "l2"), histogram=True)
 
 
 def the_damage(run: Path) -> Damage:

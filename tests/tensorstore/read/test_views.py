@@ -85,8 +85,7 @@ def test_the_views_of_an_empty_run(tmp_path: Path) -> None:
         trial = tensortrial.create_trial(tmp_path)
         columns = {view: trial.sql(f"from {view}").columns for view in VIEWS}
         assert [trial.sql(f"select * from {view}").fetchall() for view in VIEWS] == [[]] * 6
-        job.step({"w": np.zeros(3)})
-        job.flush()
+        job.publish({"w": np.zeros(3)})
         assert {view: trial.sql(f"from {view}").columns for view in VIEWS} == columns
         assert trial.sql("select count(*) from tensors").fetchall() == [(1,)]
 

@@ -31,8 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "run"
     with Job(folder, flush_seconds=3600) as job:
         for step in range(STEPS):
-            job.step({"w": np.full(3, step)})
-            job.flush()
+            job.publish({"w": np.full(3, step)})
     return folder
 
 

@@ -25,8 +25,7 @@ def test_an_empty_folder_may_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_run_is_not_written_over(tmp_path: Path, closed: bool) -> None:
     job = Job(tmp_path)
-    job.step({"a": 1.0})
-    job.flush()
+    job.publish({"a": 1.0})
     if closed:
         job.close()
     for worker, num_workers in (("worker_0", 1), ("worker_1", 2)):
@@ -74,12 +73,10 @@ def test_resume_after_a_clean_end(tmp_path: Path) -> None:
 
 def test_resume_after_a_crash_between_values_and_index(tmp_path: Path) -> None:
     job = Job(tmp_path, flush_seconds=3600)
-    job.step({"a": np.zeros(3)})
-    job.flush()
+    job.publish({"a": np.zeros(3)})
     # Values of a step that is still open are published; then the process dies.
     job.put(job.begin(), {"a": np.full(3, -1.0)})
-    job.step({"b": 1.0})
-    job.flush()
+    job.publish({"b": 1.0})
     for path in tmp_path.glob("index/*/*/00000001.parquet"):
         path.unlink()
     assert next_flush(open_storage(tmp_path), "worker_0").number == 2
@@ -103,8 +100,7 @@ def test_resume_with_another_number_of_workers(tmp_path: Path, before: int, afte
     # What the earlier session left is all there will be of it.
     assert trial.steps() == [0, 1, 2]
     assert trial.num_workers == after
-    jobs[0].step({"a": np.ones(2)})
-    jobs[0].flush()
+    jobs[0].publish({"a": np.ones(2)})
     assert trial.steps() == ([0, 1, 2, 3] if after == 1 else [0, 1, 2])
     for job in jobs[1:]:
         job.step({"a": np.ones(2)})
@@ -215,8 +211,7 @@ def test_a_damaged_index_file_blocks_no_resumption(
 ) -> None:
     job = Job(tmp_path, flush_seconds=3600)
     for step in range(3):
-        job.step({"w": np.arange(3.0) + step}, TRAIN)
-        job.flush()
+        job.publish({"w": np.arange(3.0) + step}, TRAIN)
     job.abandon()
     damaged = sorted(tmp_path.glob("index/*/*/*.parquet"))[2 if last else 1]
     damaged.write_bytes(damaged.read_bytes()[:50])

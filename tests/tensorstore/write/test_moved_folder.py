@@ -62,8 +62,7 @@ def with_their_times(source: Path, target: Path, chosen: Callable[[Path], bool])
 def test_an_open_trial_sees_the_files_of_a_copy_that_restores_the_times_of_folders(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for _ in range(3):
-            job.step({"x": 1.0}, TRAIN)
-            job.flush()
+            job.publish({"x": 1.0}, TRAIN)
     for folder in (tmp_path / "run").rglob("*"):
         os.utime(folder, ns=(1_700_000_000_123_456_789, 1_700_000_000_123_456_789))
     newest = max((tmp_path / "run" / INDEX).rglob("*.parquet"))

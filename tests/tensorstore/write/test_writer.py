@@ -351,8 +351,7 @@ def test_a_full_disk_stops_the_writer_and_keeps_what_was_published(small_disk: P
 
 def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
     while True:
-        job.step({"a": values})
-        job.flush()
+        job.publish({"a": values})
 
 
 CLAIM = """
@@ -386,8 +385,7 @@ def test_of_two_processes_that_claim_one_worker_one_wins(tmp_path: Path) -> None
                 said.append(child.communicate(timeout=30)[0].strip())
         assert said.count("won") == 1
         assert set(said) <= {"won", WorkerClaimed.__name__, "RunExists"}
-        trial = tensortrial.create_trial(run)
-        assert trial.tensor("a").value(0) == said.index("won")
+        assert tensortrial.create_trial(run).tensor("a").value(0) == said.index("won")
 
 
 def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,8 +427,7 @@ def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
     monkeypatch.setattr(LocalStorage, "publish_file", answer_lost)
     with Job(tmp_path) as job:
         for number in range(8):
-            job.step({"a": np.full(100, number)})
-            job.flush()
+            job.publish({"a": np.full(100, number)})
     assert failed
     found = tensortrial.create_trial(tmp_path).tensor("a").values()
     assert {step: int(each[0]) for step, each in found.items()} == {step: step for step in range(8)}
