@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.browser import CHROMIUM, ROOT, in_python, picture, ready, serving, show, text
+from support.browser import MARKS, ROOT, in_python, picture, ready, serving, show, text
 from support.limits import set_limits
 from support.plain_hook import Hook
 from tensortrial.config.reduction_config import ReductionConfig
@@ -24,14 +24,8 @@ from tensortrial.diagnosis import diagnose
 from tensortrial.pages import page
 from tensortrial.pages.report import report
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
 pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
-]
+pytestmark = MARKS
 
 BROKEN = "MLP_blocks.2.linear.weight"  # of the layer whose learning rate explodes
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202e<script>document.title='owned'</script>"

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.browser import CHROMIUM, picture, serving, show, text
+from support.browser import MARKS, picture, serving, show, text
 from support.large_runs import write_large
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
-pytest.importorskip("uvicorn")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
-]
+pytestmark = [*MARKS, pytest.mark.slow]
 
 STEPS, SPIKE = 100_000, 61_803
 NAMES = [f"net.layer_{i}.weight" for i in range(12)]

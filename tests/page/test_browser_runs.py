@@ -22,18 +22,12 @@ import pytest
 from click.testing import CliRunner
 
 import tensortrial
-from support.browser import CHROMIUM, picture, ready, serving, show, text
+from support.browser import MARKS, picture, ready, serving, show, text
 from tensortrial.cli.commands import main
 from tensortrial.importers.csv import import_run
 from tensortrial.pages.report import report
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
-]
+pytestmark = MARKS
 
 RUNS = [f"run-{number:02d}" for number in range(10)]
 VIEWS = ["runs", "scalars", "compare", "sql"]

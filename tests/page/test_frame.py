@@ -12,17 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.browser import CHROMIUM, picture
+from support.browser import MARKS, picture
 from support.runs import TRAIN, Job
 from tensortrial.pages import page
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
-pytest.importorskip("starlette")
 pytest.importorskip("matplotlib")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
-]
+pytestmark = MARKS
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from support.limits import set_limits
 from tensortrial.pages import page
 
 CHROMIUM = os.environ.get("TENSORTRIAL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed: make env-page"),
+    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
+]
+"""The marks of a module that drives a browser."""
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "page"  # screenshots, to be looked at
 SECONDS = 60
