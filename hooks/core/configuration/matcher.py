@@ -88,13 +88,10 @@ def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Patt
     pieces = [_pieces(pattern) for _, pattern in patterns]
     shared = Counter(piece for each in pieces for piece in each)
     by_piece = defaultdict[str, list[_Pattern]](list)
-    others = []
     for pattern, each in zip(patterns, pieces, strict=True):
-        if each:
-            by_piece[min(each, key=lambda piece: (shared[piece], piece))].append(pattern)
-        else:
-            others.append(pattern)
-    return dict(by_piece), others
+        by_piece[min(each, key=lambda piece: (shared[piece], piece), default="")].append(pattern)
+    others = by_piece.pop("", [])
+    return by_piece, others
 
 
 @lru_cache(maxsize=1 << 16)
