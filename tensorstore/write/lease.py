@@ -215,9 +215,8 @@ class Lease:
             self._storage.create(self.info.path, self.info.to_bytes())
         except AlreadyPublished:
             raise in_use(self._storage, self._holder()) from None
-        self._older = list(older)
         self._start()
-        self._remove_older()
+        self.end(older)
 
     def _holder(self) -> LeaseInfo:
         try:
@@ -232,7 +231,7 @@ class Lease:
         self._thread.start()
 
     def end(self, leases: Iterable[LeaseInfo]) -> None:
-        """End further leases of earlier sessions, which appeared after this one was taken."""
+        """End leases of earlier sessions, also of those that appeared after this one was taken."""
         self._older += leases
         self._remove_older()
 
