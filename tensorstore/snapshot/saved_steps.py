@@ -263,9 +263,7 @@ class SavedSteps:
         for file in files:
             # The job may have saved steps of the same numbers since.
             held = {(step.global_step, step.saved_at_us) for step in file.summary.steps}
-            if file.replaces and any(
-                (step, saved_at) not in held for step, saved_at, _ in self._steps_in(set(file.replaces))
-            ):
+            if file.replaces and not held.issuperset(cells[:2] for cells in self._steps_in(set(file.replaces))):
                 return True
         return False
 
