@@ -68,14 +68,10 @@ def _stream(
 ) -> pa.Table:
     """Read a chunk once, and verify its blocks and values. Return the rows whose values differ from the saved ones."""
     values = ValueRanges(rows, size)
-    begin, end = 0, seal.nbytes
+    # If several index files name a chunk, its blocks are verified with the first of them.
     is_first = not findings.was_read(chunk)
-    if not is_first:
-        # If several index files name a chunk, its blocks were verified with the first of them.
-        begin, end = values.extent
-        findings.read(chunk, 0)
-    else:
-        findings.read(chunk, size - end)
+    begin, end = (0, seal.nbytes) if is_first else values.extent
+    findings.read(chunk, size - end if is_first else 0)
     for piece in pieces_of(source, chunk, begin, end):
         if is_first:
             findings.read(chunk, len(piece.data))
