@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ..format.arrow_arrays import numbers, table, texts
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..read.run_queries import COLLECTIONS
 from ..statistics.definitions import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
@@ -51,7 +52,6 @@ GROWING = {
 }
 """Growing tables, to which a run adds rows."""
 
-_TEXTS = pa.list_(_TEXT)
 REPLACED = {
     "runs": _schema(
         pa.field("path", _TEXT),
@@ -65,16 +65,7 @@ REPLACED = {
         pa.field("file_bytes", _NUMBER),
         pa.field("metadata", _TEXT),
     ),
-    "collections": _schema(
-        pa.field("worker", _TEXT),
-        pa.field("name", _TEXT),
-        pa.field("saved", pa.bool_()),
-        pa.field("include_regex", _TEXTS),
-        pa.field("tensor_names", _TEXTS),
-        pa.field("save_config", _TEXT),
-        pa.field("reduction_config", _TEXT),
-        pa.field("save_histogram", pa.bool_()),
-    ),
+    "collections": _schema(*COLLECTIONS.remove(0)),
     "findings": _schema(*FINDINGS_SCHEMA),
     "run_summary": _schema(
         pa.field("name", _TEXT),
