@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from night.interrupts import interrupt, processor_seconds, write_many
 
-from support.runs import Job
 from support.waiting import wait_until
 
 LONG = "select count(*) from tensors a, range(1000000000) b, range(1000000000) c where b.range + c.range = -1"
@@ -29,13 +28,6 @@ try:
 except KeyboardInterrupt:
     print("stopped", trial.sql("select count(*) from tensors").fetchall())
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    with Job(tmp_path / "run") as job:
-        job.step({"x": 1.0})
-    return tmp_path / "run"
 
 
 def is_computing(process: int) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import tensortrial
-from support.runs import Job
 from tensortrial.engines.duckdb import DuckDBDatabase
 from tensortrial.engines.memory_limit import ENVIRONMENT_VARIABLE, memory_of_process
 from tensortrial.errors import ConfigurationError
@@ -33,13 +32,6 @@ except MemoryError as error:
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 print(said)
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    with Job(tmp_path / "run") as job:
-        job.step({"x": 1.0})
-    return tmp_path / "run"
 
 
 def limit(folder: Path) -> str:

@@ -15,7 +15,6 @@ import pytest
 
 import tensortrial
 from support import warm
-from support.runs import Job
 from tensortrial.errors import QueryError, RunClosed
 from tensortrial.read.trial import run_reader_of
 
@@ -30,13 +29,6 @@ thread.start()
 time.sleep(0.5)
 print("ends")
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    with Job(tmp_path / "run") as job:
-        job.step({"x": 1.0})
-    return tmp_path / "run"
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05, 0.3])
