@@ -158,10 +158,10 @@ class StepClock:
         is_ahead, self.is_ahead = self.is_ahead, False
         return is_ahead
 
-    def open(self, step: Step) -> None:
+    def open(self, step: Step, is_ahead: bool = False) -> None:
         """Open a step and count it. The one before must be closed."""
         self.count(step)
-        self.step, self.is_ahead = step, False
+        self.step, self.is_ahead = step, is_ahead
 
     def close(self) -> Step | None:
         """Close the open step and return it, if there is one."""

@@ -287,18 +287,17 @@ class StepRecorder:
             self._stop_if_requested()
             return self.clock.skip_to(mode, number)
         self._close_step()
-        self._open_step(number)
-        self.clock.is_ahead = not self.clock.held
+        self._open_step(number, is_ahead=not self.clock.held)
         return self.clock.step
 
-    def _open_step(self, number: int | None = None) -> None:
+    def _open_step(self, number: int | None = None, is_ahead: bool = False) -> None:
         self._stop_if_requested()
         self._start()
         if not self.counting:
             return
         step = self.clock.next(self.clock.mode, number)
         self.saving = self._plan_for(step)
-        self.clock.open(step)
+        self.clock.open(step, is_ahead)
         self.called_steps.open(step)
 
     def _plan_for(self, step: Step) -> bool:
