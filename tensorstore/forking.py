@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
+from _thread import RLock
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
@@ -47,22 +47,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-class Lock:
-    """A `threading.Lock` that a forked child gets free, also if another thread held it at the fork."""
+class Lock(RLock):
+    """A lock that a forked child gets free, also if another thread held it at the fork.
+
+    A block enters and leaves it in C, because Ctrl-C inside a method of Python would leave it locked.
+    """
 
     def __init__(self) -> None:
-        self.after_fork()
         register(self)
 
     def after_fork(self) -> None:
-        """Replace the lock."""
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        """Release the lock."""
+        self._at_fork_reinit()
 
 
 class lazy(Generic[_T]):  # noqa: N801  # used as a decorator, like property

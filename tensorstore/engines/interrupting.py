@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import ConfigurationError
+from ..interrupts import Event
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
@@ -68,17 +69,12 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
 
 
 class _Running(Generic[_T]):
-    """A call that is made in another thread.
-
-    A Ctrl-C may come between any two instructions of Python. In the middle of a method of a Condition or a Future, it
-    leaves a lock locked for which the other thread would wait forever. So both threads use only locks themselves.
-    """
+    """A call that is made in another thread."""
 
     def __init__(self, call: Callable[[], _T]) -> None:
         self._call = call
         self._results, self._errors = list[_T](), list[BaseException]()
-        self._begins, self._ended = threading.Lock(), threading.Lock()
-        self._ended.acquire()
+        self._begins, self._ended = threading.Lock(), Event()
 
     def run(self) -> None:
         if self._begins.acquire(blocking=False):
@@ -86,29 +82,24 @@ class _Running(Generic[_T]):
                 self._results.append(self._call())
             except BaseException as exc:  # noqa: BLE001 - raised again in the waiting thread
                 self._errors.append(exc)
-            self._ended.release()
+            self._ended.set()
 
     def wait(self, timeout: float | None) -> None:
         deadline = math.inf if timeout is None else deadline_of(timeout)
-        while not self._ends_within(min(_WAIT_SECONDS, deadline - time.monotonic())):
+        while not self._ended.wait(min(_WAIT_SECONDS, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 raise DeadlinePassed
 
     def stop(self, interrupt: Callable[[], Any]) -> None:
         # After a Ctrl-C that comes before the thread has begun, no call is made.
         if not self._begins.acquire(blocking=False):
-            while not self._ends_within(_INTERVAL_SECONDS):
+            while not self._ended.wait(_INTERVAL_SECONDS):
                 interrupt()
 
     def result(self) -> _T:
         if self._errors:
             raise self._errors.pop()  # an error that is kept here would keep this frame, and that the error
         return self._results[0]
-
-    def _ends_within(self, seconds: float) -> bool:
-        if not self._results and not self._errors:  # a wait that a Ctrl-C ended may have acquired the lock
-            self._ended.acquire(timeout=max(0.0, seconds))
-        return bool(self._results or self._errors)
 
 
 @contextmanager

@@ -33,9 +33,7 @@ class SmallIndex:
     """
 
     def __init__(self, storage: Storage, worker: str, codec: str = "none") -> None:
-        self._storage = storage
-        self._worker = worker
-        self._codec = codec
+        self._storage, self._worker, self._codec = storage, worker, codec
         self._flushes: dict[str, list[tuple[str, Sequence[IndexedStep]]]] = {}
         self._previous: dict[str, str] = {}
         """By folder: the index file before its first one."""

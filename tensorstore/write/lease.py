@@ -25,6 +25,7 @@ from ..format.checksum import document_bytes
 from ..format.documents import Count, Number, Whole, read_document
 from ..format.run_files import is_of_run
 from ..format.schema import END, LEASES, lease_path, session_end_path
+from ..interrupts import Event
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class Lease:
         self.info = LeaseInfo(worker, session, num_workers, this_process(), started_at, seconds)
         self._storage, self._restore = storage, restore
         self._taken_over: RunTakenOver | None = None
-        self._ended = threading.Event()
+        self._ended = Event()
         self._thread: threading.Thread | None = None
         self._renewed_at = 0.0
         self._older: list[LeaseInfo] = []

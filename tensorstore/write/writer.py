@@ -30,6 +30,7 @@ from ..format.schema import (
     index_path,
     session_end_path,
 )
+from ..interrupts import Condition, Event
 from ..mode import ModeKeys
 from ..statistics.batched import Measuring
 from ..statistics.by_axis import axis_within, statistics_by_axis
@@ -84,7 +85,7 @@ class _Batch(NamedTuple):
     queued_at: float
 
 
-class _FlushRequest(threading.Event):
+class _FlushRequest(Event):
     """A request behind the queued records that it covers; set once they are published, or never will be."""
 
     back_to: Progress | None = None
@@ -128,19 +129,14 @@ class Writer:
         lease: Lease | None = None,
         is_ordered: bool = False,
     ) -> None:
-        self._storage = storage
-        self._worker = worker
-        self._codec = codec
+        self._storage, self._worker, self._codec = storage, worker, codec
         default = LOCAL_FLUSH_SECONDS if storage.is_local else REMOTE_FLUSH_SECONDS
         self._flush_seconds = default if flush_seconds is None else flush_seconds
-        self._flush_bytes = flush_bytes
+        self._flush_bytes, self._part_bytes = flush_bytes, part_bytes
         default_bytes = LOCAL_QUEUE_BYTES if storage.is_local else REMOTE_QUEUE_BYTES
         self._queue_bytes = default_bytes if queue_bytes is None else queue_bytes
-        self._part_bytes = part_bytes
         self._width = steps_per_directory
-        self._also_to = also_to
-        self._lease = lease
-        self._is_ordered = is_ordered
+        self._also_to, self._lease, self._is_ordered = also_to, lease, is_ordered
 
         # Owned by the writer's thread.
         self._flush, self._last_index_file, self._last_folder = first_flush
@@ -158,7 +154,7 @@ class Writer:
         # Shared, under the condition's lock.
         # In C: Ctrl-C inside the methods by which a condition enters and leaves a block would leave it locked.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Condition(self._lock)
         self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
         self._queued_bytes, self._is_behind, self._num_waiting = 0, False, 0
         """The bytes in the queue, and the number of threads that wait until there are fewer."""
@@ -166,7 +162,7 @@ class Writer:
         self._stopping = self._is_closed = False
         self._error: BaseException | None = None
 
-        self._ended = threading.Event()
+        self._ended = Event()
         """Set at the end of the thread."""
         self._thread = threading.Thread(target=self._run, name=f"tensortrial-writer-{worker}", daemon=True)
         self._thread.start()
@@ -193,12 +189,12 @@ class Writer:
                 self._num_waiting -= 1
             if self._stopping:
                 raise ValueError("the writer is closed")
+            if closes:
+                self._written_by = threading.get_ident()
             self._queue += (_Batch(step, records, nbytes, closes, time.monotonic()),)
             # The step is kept until it is published, and the memory of its records is used again before. No call is
             # between the lines, so Ctrl-C leaves the records either with the step or in the queue.
             step.records = []
-            if closes:
-                self._written_by = threading.get_ident()
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
             # Once a flush is planned, the thread wakes for it: to wake for each number would hold up training.

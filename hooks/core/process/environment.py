@@ -17,6 +17,7 @@ from typing import Any
 from tensortrial.config.metadata import Environment
 from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
+from tensortrial.interrupts import Event
 from tensortrial.redaction import without_secrets
 from tensortrial.truth import truth_of
 
@@ -158,7 +159,7 @@ class KeptEnvironment:
     def __init__(self, parts: frozenset[str], leads: bool) -> None:
         self._parts, self._leads = parts, leads
         self._found: dict[str, Any] = {}
-        self.is_read = threading.Event()
+        self.is_read = Event()
         """Set once all but git is read."""
         self._added: dict[str, dict[str, Any]] = {}
         self.is_new = False

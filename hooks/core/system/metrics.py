@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.format.record import Plan, ScalarBatch, Step
 from tensortrial.format.schema import SYSTEM
+from tensortrial.interrupts import Event
 from tensortrial.mode import ModeKeys
 
 from ..configuration.collections import CollectionManager
@@ -49,7 +50,7 @@ class SystemMetrics:
     def __init__(self, options: HookOptions, seconds: float, newest_step: Callable[[], int]) -> None:
         self._options, self._seconds, self._newest_step = options, seconds, newest_step
         self._thread: threading.Thread | None = None
-        self._ending = threading.Event()
+        self._ending = Event()
         self._run: RunWriter | None = None
         self._plans: dict[str, Plan] = {}
         self._error: Exception | None = None

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Callable, Container
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -18,7 +21,7 @@ from night import signals
 
 from support.plain_hook import Hook
 from support.programs import run, start, start_cold
-from tensortrial import create_trial
+from tensortrial import Run, create_trial, forking, interrupts
 
 BEGINNING = """
     import asyncio, ctypes, glob, os, signal, sys, threading, time
@@ -433,17 +436,31 @@ def test_a_run_whose_end_ctrl_c_interrupts_is_closed_by_another_call(tmp_path: P
     assert create_trial(str(tmp_path / "run")).loaded_all_steps
 
 
-@pytest.mark.timeout(300)  # a lock that Ctrl-C leaves locked
-def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_path: Path) -> None:
-    hook = Hook(str(tmp_path / "run"), environment=False, flush_seconds=0)
-    left = 0
+def is_interrupted(call: Callable[[], object], moment: int, files: Container[str] = ()) -> bool:
+    """Interrupt a call by Ctrl-C at one of its moments, or of those in some files. Return False if it has fewer."""
+    left = moment
 
     def interrupt(frame: FrameType, event: str, argument: object) -> None:
         nonlocal left
-        left -= event in ("call", "c_return")  # Python handles signals as functions begin, and as those in C return
+        # Python handles signals as functions begin, and as those in C return.
+        left -= event in ("call", "c_return") and (not files or frame.f_code.co_filename in files)
         if not left:
             sys.setprofile(None)
             raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(interrupt)
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+
+@pytest.mark.timeout(300)  # a lock that Ctrl-C leaves locked
+def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_path: Path) -> None:
+    hook = Hook(str(tmp_path / "run"), environment=False, flush_seconds=0)
 
     def save(step: int) -> None:
         hook.save_scalar("x", step, step=step)
@@ -453,15 +470,8 @@ def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_p
     for moment in count(1):
         save(3 * moment)
         save(3 * moment + 1)
-        left = moment
-        sys.setprofile(interrupt)
-        try:
-            save(3 * moment + 2)
+        if not is_interrupted(partial(save, 3 * moment + 2), moment):
             break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
     hook.close()
     trial = create_trial(str(tmp_path / "run"))
     assert trial.verify().is_whole
@@ -469,3 +479,40 @@ def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_p
     for name in "xyz":
         assert {step for step in range(3, 3 * moment + 3) if step % 3 < 2} <= {*trial.tensor(name).steps()}
         assert all((value == number).all() for number, value in trial.tensor(name).values().items())
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_at_any_moment_of_a_wait_leaves_a_run_that_another_call_closes(tmp_path: Path) -> None:
+    waiting = {threading.__file__, interrupts.__file__, forking.__file__}
+    for moment in count(1):
+        out = str(tmp_path / str(moment))
+        run = Run(out, environment=["command"], flush_seconds=1000)
+        run.log({"x": 1.0}, step=0)
+        run.log({"x": 2.0}, step=1)  # closes step 0
+        if not (is_interrupted(run.flush, moment, waiting) or is_interrupted(run.close, moment, waiting)):
+            break
+        closing = threading.Thread(target=run.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()
+        assert create_trial(out).tensor("x").values() == {0: 1.0, 1: 2.0}
+        assert create_trial(out).loaded_all_steps
+    assert moment > 10
+
+
+def test_a_step_opened_by_a_value_is_the_next_to_begin_at_whatever_moment_ctrl_c_comes(tmp_path: Path) -> None:
+    hook = Hook(str(tmp_path / "run"), environment=False)
+    hook.save_scalar("x", 0)
+    for moment in count(1):
+        hook.recorder.begin_step()  # as a framework does
+        hook.save_scalar("y", moment - 1)
+        hook.recorder.end_step()
+        interrupted = is_interrupted(partial(hook.save_scalar, "x", moment), moment)
+        hook.save_scalar("x", moment)
+        if not interrupted:
+            break
+    hook.close()
+    trial = create_trial(str(tmp_path / "run"))
+    found = trial.tensor("x").values()
+    assert found.pop(max(found)) == moment
+    assert found == trial.tensor("y").values()
