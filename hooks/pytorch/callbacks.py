@@ -1,7 +1,7 @@
 """The callbacks that a hook registers with PyTorch: forward pre-hooks, forward hooks and post-accumulate-grad hooks.
 
 Callbacks ignore forwards without new values: those that activation checkpointing repeats inside backward, those that
-torch.jit traces, and those inside torch.func's transforms.
+torch.jit or make_fx traces, and those inside torch.func's transforms.
 
 In code that torch.compile compiles, the compiler runs a callback's `__call__` once for each graph. This makes the graph
 pass its tensors to `receive` when it runs (see `compile`).
@@ -275,6 +275,8 @@ def is_ignored() -> bool:
     """Return whether a forward produces no values to capture."""
     if torch._C._are_functorch_transforms_active():
         _warn_of_transforms()
+        return True
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:  # make_fx
         return True
     return torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None
 

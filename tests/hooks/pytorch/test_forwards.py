@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
 from support.programs import run  # noqa: E402
@@ -253,6 +254,15 @@ class TestTorchScript:
         torch.onnx.export(net, (X,), str(tmp_path / "net.onnx"), dynamo=False)
         hook.close()
         assert create_trial(out).tensor("Net_output_0").steps() == [0]
+
+
+def test_a_graph_that_make_fx_traces_is_the_models_own(make_hook: Any) -> None:
+    hook, net = hooked(make_hook, layers())
+    net(X)
+    graph = make_fx(net)(X)
+    net(X)
+    assert closed(hook).tensor("Sequential_output_0").steps() == [0, 1]
+    assert graph.code == make_fx(net)(X).code
 
 
 def test_a_forward_inside_vmap_begins_no_step(make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
