@@ -113,7 +113,10 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
             tensor = tensor.to_local()
         elif tensor.is_quantized or (not plain and type(tensor).dequantize is not torch.Tensor.dequantize):
             tensor = tensor.dequantize()
-        return tensor if tensor.layout is torch.strided else tensor.to_dense()
+        tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        if type(tensor) in PLAIN and not tensor.untyped_storage().nbytes() and tensor.numel():
+            raise UnsupportedValue("its memory is freed, as by code that moves parameters elsewhere between their uses")
+        return tensor
     except UnsupportedValue:
         raise
     except Exception as exc:  # a subclass of Tensor may raise anything

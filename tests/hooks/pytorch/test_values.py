@@ -315,6 +315,26 @@ class TestQuantized:
 
 
 @pytest.mark.usefixtures("lenient")
+def test_a_parameter_whose_memory_is_freed_between_its_uses_is_left_out(make_hook: Any, caplog: Any) -> None:
+    net, hook = seeded(), make_hook(save_all=True)
+    weight, kept = net.fc1.weight.data, net.fc1.weight.detach().clone()
+
+    def load(*_: Any) -> None:
+        weight.untyped_storage().resize_(kept.nbytes)
+        weight.copy_(kept)
+
+    net.register_forward_pre_hook(load)
+    hook.register_module(net)
+    for x, _ in batches(2):
+        weight.untyped_storage().resize_(0)
+        net(x).sum().backward()
+    trial = closed(hook)
+    assert trial.tensor("Net_fc2.weight").steps() == trial.tensor("gradient/Net_fc1.weight").steps() == [0, 1]
+    assert not trial.has_tensor("Net_fc1.weight")
+    assert len(logged(caplog)) == 1
+
+
+@pytest.mark.usefixtures("lenient")
 def test_the_hook_does_not_use_the_default_device(make_hook: Any, out: str) -> None:
     torch.set_default_device("meta")
     try:
