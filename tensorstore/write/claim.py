@@ -29,6 +29,7 @@ from ..format.schema import (
     end_path,
     flush_range_of,
     folder_of,
+    index_folder,
 )
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import list_index
@@ -41,6 +42,7 @@ from .supersession import supersede_after
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
+_EARLY = ". {} ended before its first step: a process that starts workers closes its own hook after them, or has no RANK"
 REMAINS = "it has files of a run but no run.json, as after a killed deletion or move; `tensortrial rm` deletes them"
 
 
@@ -60,11 +62,12 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
     if claimed or run.num_workers != num_workers or has_ended(storage, worker) or len(storage.list(END)) >= num_workers:
+        ended_early = has_ended(storage, worker) and not storage.list(index_folder(worker))
         raise RunExists(
             storage.url,
             "holds a run already, which is never overwritten: choose another out_dir, continue that run "
             "with resume=True, or pass on_exists='number' for a new folder each time or on_exists='replace' to delete "
-            "that run",
+            f"that run{_EARLY.format(worker) if ended_early else ''}",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tensortrial import Run, create_trial
-from tensortrial.errors import RunNotFound
+from tensortrial.errors import RunExists, RunNotFound
 
 
 class Workers:
@@ -102,6 +102,16 @@ def test_a_parent_whose_children_have_written_the_run_says_nothing(
         log(job(rank), 0, 1)
     parent.close()
     assert caplog.records == []
+    assert steps_of(out) == [0, 1]
+
+
+def test_a_parent_that_closes_before_its_children_begin_is_named(job: Workers, out: str) -> None:
+    job(0).close()
+    with pytest.raises(RunExists, match=r"resume=True.*worker_0 ended before its first step: a process that starts workers"):
+        job(0)
+    runs = [job(rank, resume=True) for rank in range(2)]
+    for run in runs:
+        log(run, 0, 1)
     assert steps_of(out) == [0, 1]
 
 
