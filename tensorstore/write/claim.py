@@ -42,7 +42,7 @@ from .supersession import supersede_after
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_EARLY = ". {} ended before its first step: a process that starts workers closes its own hook after them, or has no RANK"
+_EARLY = ". {} ended before its first step: a process that starts workers closes its own hook after them"
 REMAINS = "it has files of a run but no run.json, as after a killed deletion or move; `tensortrial rm` deletes them"
 
 
