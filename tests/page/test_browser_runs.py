@@ -1088,7 +1088,7 @@ def test_the_tools_of_the_overview_are_on_one_line_of_1280_pixels(tmp_path: Path
     with tensortrial.Run(tmp_path / "run") as run:
         for mode in ("TRAIN", "EVAL"):
             with run.step(mode=mode):
-                run.save_tensor("w", np.arange(4.0), collections_to_write="mine")
+                run.save_tensor("w", np.arange(4.0), collections_to_write="moments of the optimizer")
                 run.save_tensor("other", np.arange(4.0))
     with serving(tmp_path / "run") as served:
         show(tab, served, "view=overview")
@@ -1235,6 +1235,7 @@ def test_a_narrow_screen_shows_every_view(url: str, tab: Any) -> None:
         show(tab, url, f"view={view}")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, view
         picture(tab, f"{view}-narrow")
+    assert len({each.bounding_box()["y"] for each in tab.locator("nav a").all()}) == 1
 
 
 def test_the_eighth_view_is_seen_on_a_narrow_screen(tmp_path: Path, tab: Any) -> None:

@@ -127,7 +127,7 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
     const next = here && !descending ? `-${column.title}` : column.title;
     const button = column.key
       ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => go({ sort: next }, REPLACE) },
-          breakable(column.title), here ? (descending ? " ▼" : " ▲") : "")
+          breakable(column.title + (here ? `\u00a0${descending ? "▼" : "▲"}` : "")))
       : breakable(column.title);
     return h("th", { class: column.number && "number", scope: "col", title: column.hint }, button);
   });

@@ -228,8 +228,9 @@ export class Heatmap {
   }
 
   drawMarks() {
-    const { context, ink, model } = this;
+    const { context, ink, model, tall } = this;
     const { step0, step1, row0, row1 } = this.window;
+    const radius = Math.max(2, Math.min(6, tall / 2 - 2.5)); // of a ring in its row
     for (const { row, step } of model.marks) {
       if (step < step0 || step >= step1) continue;
       const x = this.xOf(step + 0.5);
@@ -245,7 +246,7 @@ export class Heatmap {
       context.lineWidth = 5;
       context.strokeStyle = ink.ground;
       context.beginPath();
-      context.arc(x, y, 6, 0, 2 * Math.PI);
+      context.arc(x, y, radius, 0, 2 * Math.PI);
       context.stroke();
       context.lineWidth = 2;
       context.strokeStyle = ink.text;

@@ -55,7 +55,7 @@ function valuePanel(title, value, at) {
   else if (finite.every((each) => each === 0)) body.append(note("All elements here are 0."));
   else if (faulty < finite.length) body.append(legend(scale, "", number, [faulty > 0 && { kind: "nonfinite", label: "NaN or infinity" }]), picture(value, scale));
   if (value.shape.length > 2) body.append(slicer(value));
-  if (faulty && faulty !== extremes?.nanCount) body.append(h("p", { class: "bad" }, `${counted(faulty, "element")} here NaN or infinite`));
+  if (faulty && faulty !== extremes?.nanCount) body.append(h("div", { class: "bad" }, `${counted(faulty, "element")} here NaN or infinite`));
   if (extremes) {
     const { min, max, nan, nanCount } = extremes;
     const place = (/** @type {number[]} */ where) => `at [${where.join(", ")}]`;

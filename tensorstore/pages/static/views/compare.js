@@ -51,7 +51,7 @@ export function compare(root, page) {
         ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))]),
       first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", at(a, first, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
-      table({
+      h("h3", {}, "Tensors"), table({
         rows: found.rows, empty: "No tensor that both have differs.",
         attributes: (row) => ({ class: row.first && "first" }),
         columns: [
