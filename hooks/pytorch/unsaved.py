@@ -48,7 +48,7 @@ class NothingSaved:
             # The planner forgets names when a collection changes, as for a module that was added.
             losses = self._recorder.collections.require(CollectionKeys.LOSSES)
             known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
-            self._has_loss = any(map(_is_loss_of(losses), known))
+            self._has_loss = any(is_loss(name) or losses.matches(name) for name in known)
 
     def note_forward(self, model: torch.nn.Module) -> None:
         """Log, once, that a model is evaluated in steps that count as those of training.
@@ -105,10 +105,6 @@ class NothingSaved:
             + (f"; name other collections in include_collections: {others}" if others else "")
             + (f"; name others in include_regex, such as {outputs}" if outputs else "")
         )
-
-
-def _is_loss_of(losses: Collection) -> Callable[[str], bool]:
-    return lambda name: is_loss(name) or losses.matches(name)
 
 
 def _described(collection: Collection) -> str:
