@@ -47,7 +47,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-class Lock(RLock):
+class Lock(RLock):  # type: ignore[misc]  # it may be inherited from
     """A lock that a forked child gets free, also if another thread held it at the fork.
 
     A block enters and leaves it in C, because Ctrl-C inside a method of Python would leave it locked.
@@ -58,7 +58,7 @@ class Lock(RLock):
 
     def after_fork(self) -> None:
         """Release the lock."""
-        self._at_fork_reinit()
+        self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 class lazy(Generic[_T]):  # noqa: N801  # used as a decorator, like property

@@ -38,6 +38,6 @@ class Condition(threading.Condition):
         try:
             return super().wait(timeout)
         except BaseException:
-            if not self._is_owned():
+            if not self._is_owned():  # type: ignore[attr-defined]
                 self.acquire()
             raise
