@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
@@ -65,6 +67,7 @@ class Page:
         self._answers = Answers(self.runs, can_annotate=bool(token))
         app = Guard(make_app(self._answers, lambda: self._server.should_exit), token, host, names, allowed_hosts)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_end_of_a_request)
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
         self._describing = threading.Thread(target=self._describe, daemon=True)
@@ -149,6 +152,12 @@ def page(
         MissingExtra: The extra `page` is not installed.
     """
     return Page(runs, host=host, port=port, token=token, allowed_hosts=allowed_hosts).start()
+
+
+def _is_no_end_of_a_request(record: logging.LogRecord) -> bool:
+    """Return False for uvicorn's messages about requests that it cancels because the server ends."""
+    exc = record.exc_info and record.exc_info[1]
+    return not isinstance(exc, CancelledError) and "timeout graceful shutdown exceeded" not in str(record.msg)
 
 
 def _check_extra() -> None:

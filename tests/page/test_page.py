@@ -230,7 +230,9 @@ def test_a_query_that_needs_too_much_memory_is_an_error_and_the_page_lives(
         assert fetch(served, "sql", runs='["left"]', sql="select 1 as one")["rows"] == [[1]]
 
 
-def test_a_page_that_closes_ends_the_query_that_it_is_answering(folder: Path) -> None:
+def test_a_page_that_closes_ends_the_query_that_it_is_answering_without_a_word_of_it(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def children() -> set[str]:
         lists = Path("/proc/self/task").glob("*/children")
         return {number for each in lists for number in each.read_text().split()}
@@ -243,6 +245,7 @@ def test_a_page_that_closes_ends_the_query_that_it_is_answering(folder: Path) ->
             wait_until(lambda: children() - before)
         wait_until(lambda: not children() - before)
     assert asked.exception() or asked.result().status_code == 500
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_named_query_takes_parameters(served: Page) -> None:
