@@ -55,8 +55,6 @@ class SimulatedThreading:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.Event = simulated_event(scheduler)
-        self.Condition = _simulated_condition(scheduler)
         self.Thread = _simulated_thread(scheduler)
 
     def get_ident(self) -> int:
@@ -69,7 +67,7 @@ class SimulatedThreading:
 
 
 def simulated_event(scheduler: Scheduler) -> type[Any]:
-    """Return a class like `threading.Event`."""
+    """Return a class like `tensortrial.interrupts.Event`."""
 
     class Event:
         def __init__(self) -> None:
@@ -87,7 +85,9 @@ def simulated_event(scheduler: Scheduler) -> type[Any]:
     return Event
 
 
-def _simulated_condition(scheduler: Scheduler) -> type[Any]:
+def simulated_condition(scheduler: Scheduler) -> type[Any]:
+    """Return a class like `tensortrial.interrupts.Condition`."""
+
     class Condition:
         def __init__(self, lock: Any) -> None:
             self._lock = lock

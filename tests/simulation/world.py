@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from simulation.clock import SimulatedThreading, SimulatedTime, simulated_datetime, simulated_event
+from simulation.clock import SimulatedThreading, SimulatedTime, simulated_condition, simulated_datetime, simulated_event
 from simulation.disk import Disk
 from simulation.faults import ERRORS, Fault, NoFaults, Plan
 from simulation.scheduler import Killed, Process, Scheduler
@@ -180,14 +180,17 @@ class World:
 
             for module in _OPENED:
                 put(module, "open_storage", self._open)
+            event = simulated_event(scheduler)
             for module in _THREADED:
                 put(module, "threading", threads)
+                put(module, "Event", event)
+            put(writer, "Condition", simulated_condition(scheduler))
+            put(writer, "_FlushRequest", event)
             for module in _TIMED:
                 if hasattr(module, "time"):
                     put(module, "time", time)
                 if hasattr(module, "datetime"):
                     put(module, "datetime", moment)
-            put(writer, "_FlushRequest", simulated_event(scheduler))
             put(lease, "this_process", self._identity)
             put(ProcessIdentity, "is_local", property(self._is_of_this_machine))
             put(ProcessIdentity, "runs", property(lambda each: self.scheduler.processes[each.id].alive))
