@@ -22,7 +22,7 @@ from .tolerance import Gap, Tolerance, measure
 
 Location = str | PathLike[str] | Trial
 
-# The most tensors whose values are read at the first differing step, for their distance.
+# The most tensors whose values are read for their distance: of the first differing step, and scalars.
 _MEASURED = 20
 _INPUT = re.compile(r"_output(_.*)?$|/outputs?$")
 
@@ -292,7 +292,7 @@ class _Comparing:
             return None
         first = differences[0]
         for number, each in enumerate(differences[:_MEASURED]):
-            if each.step == first.step and each.mode == first.mode:
+            if not each.shape or (each.step == first.step and each.mode == first.mode):
                 differences[number] = self._measured(each)
         first = differences[0]
         side = 1 if first.kind == "only b" else 0

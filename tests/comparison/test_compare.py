@@ -332,6 +332,11 @@ def test_a_zero_of_another_sign_differs_in_its_bits_only(tmp_path: Path) -> None
     assert str(tensortrial.compare(a, b).differences[0]) == "its bits differ, but not its numbers"
 
 
+def test_a_number_that_differs_later_has_its_distance(tmp_path: Path) -> None:
+    a, b = (write(tmp_path / str(loss), **{"loss@0": loss, "val/loss@1": loss}) for loss in (1.0, 1.5))
+    assert [each.max_abs for each in tensortrial.compare(a, b).differences] == [0.5, 0.5]
+
+
 def test_nothing_that_was_compared_is_not_the_same(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     for options in ({"regex": "wieght"}, {"mode": "EVAL"}):
