@@ -282,7 +282,7 @@ def _why_no_step_comes(trial: Trial, last: int) -> str | None:
 
 
 def _seen(trial: Trial) -> tuple[list[int], bool]:
-    trial.refresh()
+    run_reader_of(trial).refresh()
     with no_refresh(trial):
         # The state of the job is read before the steps, so that no step is missed if the job has ended.
         ended = trial.loaded_all_steps
