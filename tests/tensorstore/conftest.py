@@ -1,4 +1,4 @@
-"""What tests of runs share: a run of one step, and runs with several index files."""
+"""A run of one step, and runs with several index files, for the tests of runs."""
 
 from __future__ import annotations
 
