@@ -45,15 +45,14 @@ def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[floa
     names = [f"tensor_{number}" for number in range(per_step)]
     arrays = arrays_of(nbytes, per_step) if nbytes != SCALAR else []
     recorder.begin_step()
-    recorder.save_scalar("first", 0.0)
+    recorder.save_scalars([("first", 0.0)])
     recorder.end_step()
     recorder.flush()  # and its thread has imported what it needs
     begun, own, used, kernel = _now()
     for step in range(steps):
         recorder.begin_step()
         if nbytes == SCALAR:
-            for name in names:
-                recorder.save_scalar(name, float(step))
+            recorder.save_scalars((name, float(step)) for name in names)
         else:
             for name, array in zip(names, arrays, strict=True):
                 recorder.record(recorder.planner.plan(name), array)

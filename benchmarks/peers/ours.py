@@ -13,7 +13,7 @@ from .work import Tensors
 class Tensortrial(Peer):
     title = "tensortrial"
     usage = (
-        "`Run`, `save_tensors` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
+        "`Run`, `save_tensors` and `log`; `create_trial` to read; for (e) mean and l2 are saved "
         "with the values, and the run is compacted"
     )
     keeps = ("tensors", "scalars")
@@ -43,8 +43,7 @@ class Tensortrial(Peer):
 
     def save_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         with self._run.step():
-            for name, value in scalars.items():
-                self._run.save_scalar(name, value)
+            self._run.log(scalars)
 
     def close(self) -> None:
         self._run.close()

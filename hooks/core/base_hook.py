@@ -240,11 +240,7 @@ class BaseHook:
                 the last one counts. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        if step is None:
-            self._begin_call((name,))
-        self._save_scalar(name, value, sm_metric, timestamp, step, mode)
-        if step is None:
-            self._end_call((name,))
+        self._save_named(self._save_scalars, [(name, value)], sm_metric, timestamp, step=step, mode=mode)
 
     @guarded
     def log(self, values: Mapping[str, Any], *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -256,10 +252,7 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         check_dictionary(values, "numbers")
-        if step is None:
-            self._begin_call(values)
-        for name, value in values.items():
-            self.save_scalar(name, value, step=step, mode=mode)
+        self._save_named(self._save_scalars, values.items(), False, None, step=step, mode=mode)
 
     @accepts_documented_names
     @guarded
@@ -283,11 +276,7 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        if may_begin := step is None and not self.recorder.clock.held:
-            self._begin_call((name,))
-        self._save_tensor(name, value, collections_to_write, step, mode)
-        if may_begin:
-            self._end_call((name,))
+        self._save_named(self._save_tensors, [(name, value)], collections_to_write, step=step, mode=mode)
 
     @guarded
     def save_tensors(
@@ -309,7 +298,7 @@ class BaseHook:
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
             collections_to_write = names(collections_to_write, "collections_to_write")
-        self._save_each(tensors.items(), collections_to_write, step, mode)
+        self._save_named(self._save_tensors, tensors.items(), collections_to_write, step=step, mode=mode)
 
     @guarded
     def save_image(self, name: str, image: Any, *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -323,7 +312,8 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         try:
-            self._save_each([(name, as_image(self._array_of(rgb(image))[0]))], "images", step, mode)
+            values = [(name, as_image(self._array_of(rgb(image))[0]))]
+            self._save_named(self._save_tensors, values, "images", step=step, mode=mode)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
@@ -357,18 +347,23 @@ class BaseHook:
     def _end_call(self, names: Iterable[Any]) -> None:
         """Note that values of these names were saved without a step number."""
 
-    def _save_scalar(
-        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    def _save_named(
+        self, save: Callable[..., None], values: Iterable[tuple[str, Any]], *options: Any, step: Any, mode: Any
     ) -> None:
-        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
-
-    def _save_each(self, tensors: Iterable[tuple[str, Any]], collections: Any, step: Any, mode: Any) -> None:
         if may_begin := step is None and not self.recorder.clock.held:
-            self._begin_call([name for name, _ in tensors])
+            self._begin_call([name for name, _ in values])
+        save(values, *options, step, mode)
+        if may_begin:
+            self._end_call([name for name, _ in values])
+
+    def _save_scalars(
+        self, numbers: Iterable[tuple[str, Any]], sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    ) -> None:
+        self.recorder.save_scalars(numbers, sm_metric, timestamp, step, mode)
+
+    def _save_tensors(self, tensors: Iterable[tuple[str, Any]], collections: Any, step: Any, mode: Any) -> None:
         for name, value in tensors:
             self._save_tensor(name, value, collections, step, mode)
-        if may_begin:
-            self._end_call([name for name, _ in tensors])
 
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any

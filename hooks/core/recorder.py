@@ -220,31 +220,31 @@ class Recorder(StepRecorder):
             if self.active and step is not None and plans:
                 step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
-    def save_scalar(
+    def save_scalars(
         self,
-        name: str,
-        value: Any,
+        numbers: Iterable[tuple[str, Any]],
         sm_metric: bool = False,
         timestamp: float | None = None,
         step: Any = None,
         mode: Any = None,
     ) -> None:
-        """Keep a number at a step; see `BaseHook.save_scalar`. Raises ConfigurationError for a bad step or mode."""
-        try:
-            check_name(name)
-            sm_metric = boolean("sm_metric", sm_metric)
-            number = as_number(value, self.errors_of_training)
-            saved_at = time.time_ns() if timestamp is None else as_nanoseconds(timestamp)
-        except UnsupportedValue as exc:
-            self.refuse(name, exc)
-            return
+        """Keep numbers at a step; see `BaseHook.save_scalar`. Raises ConfigurationError for a bad step or mode."""
+        kept, saved_at, sm_metric = dict[str, float](), time.time_ns(), boolean("sm_metric", sm_metric)
+        for name, value in numbers:
+            try:
+                check_name(name)
+                saved_at = saved_at if timestamp is None else as_nanoseconds(timestamp)
+                kept[name] = value if type(value) is float else as_number(value, self.errors_of_training)
+            except UnsupportedValue as exc:
+                self.refuse(name, exc)
         with self._lock:
-            at = self._step_to_save_into(step, mode)
+            at = self._step_to_save_into(step, mode) if kept else None
             if at is not None:
                 batch = at.scalar_batch()
-                if self.clock.is_ahead and any(plan.name == name for plan in batch.plans):
-                    self.failures.warn_of_repetition(name)
-                batch.add(self.scalar_plan(name, sm_metric), number, saved_at)
+                if self.clock.is_ahead and (again := kept.keys() & {plan.name for plan in batch.plans}):
+                    self.failures.warn_of_repetition(min(again))
+                plans = [self.scalar_plan(name, sm_metric) for name in kept]
+                batch.add(plans, tuple(kept.values()), (saved_at,) * len(kept))
                 self.called_steps.enqueue(at)
 
     def save_tensor(

@@ -209,20 +209,23 @@ class Hook(CalledHook):
         except UnsupportedValue as exc:
             self.recorder.refuse(plan.name, exc)
 
-    def _save_scalar(
-        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    def _save_scalars(
+        self, numbers: Iterable[tuple[str, Any]], sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
         self.recorder.warn_if_copy()
-        if not isinstance(value, jax.Array) or (value.size != 1 and not isinstance(value, jax.core.Tracer)):
-            super()._save_scalar(name, value, sm_metric, timestamp, step, mode)
-            return
-        try:
-            saved_at = None if timestamp is None else as_nanoseconds(timestamp)
-            fetch = number_later(value)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
-            return
-        self._number(name, fetch, sm_metric, saved_at, step, mode)
+        here = []
+        for name, value in numbers:
+            if not isinstance(value, jax.Array) or (value.size != 1 and not isinstance(value, jax.core.Tracer)):
+                here.append((name, value))
+                continue
+            try:
+                saved_at = None if timestamp is None else as_nanoseconds(timestamp)
+                fetch = number_later(value)
+            except UnsupportedValue as exc:
+                self.recorder.refuse(name, exc)
+            else:
+                self._number(name, fetch, sm_metric, saved_at, step, mode)
+        super()._save_scalars(here, sm_metric, timestamp, step, mode)
 
     def _number(
         self, name: str, fetch: Callable[[], float], sm_metric: bool, saved_at: int | None, step: Any, mode: Any

@@ -186,13 +186,14 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         for part_name, part in dense_parts(name, value):
             self._save_here(partial(_save_array, part_name, collections_to_write, step=step, mode=mode), part)
 
-    def _save_scalar(
-        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    def _save_scalars(
+        self, numbers: Iterable[tuple[str, Any]], sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
-        def save(recorder: Recorder, number: Any) -> None:
-            recorder.save_scalar(name, number, sm_metric, timestamp, step, mode)
+        def save(recorder: Recorder, number: Any, name: str) -> None:
+            recorder.save_scalars([(name, number)], sm_metric, timestamp, step, mode)
 
-        self._save_here(save, value)
+        for name, value in numbers:
+            self._save_here(partial(save, name=name), value)
 
     def tape_optimizers(self) -> list[Any]:
         """Return the optimizers whose variables are saved at the steps of tapes."""
@@ -458,6 +459,7 @@ def _save_array(
 
 # A `tf.function` calls these methods as they are.
 unconverted(BaseHook.save_scalar)
+unconverted(BaseHook.log)
 unconverted(BaseHook.save_tensor)
 unconverted(BaseHook.save_tensors)
 unconverted(BaseHook.save_image)

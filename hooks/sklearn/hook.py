@@ -142,7 +142,7 @@ class Hook(CalledHook):
         for name, values, is_loss in stages_of(model):
             collections.require(CollectionKeys.LOSSES if is_loss else CollectionKeys.METRICS).add_tensor_names([name])
             for stage, value in enumerate(values.tolist()):
-                self.recorder.save_scalar(name, value, step=first_step + stage, mode=mode)
+                self.recorder.save_scalars([(name, value)], step=first_step + stage, mode=mode)
         if not isinstance(evaluations, Mapping | None):
             raise ConfigurationError(
                 f"evaluations must be a mapping {{name: (data, labels)}}, got {shown(evaluations)}"
@@ -156,7 +156,7 @@ class Hook(CalledHook):
             name = f"{data}-{found[0]}"
             collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
             for stage, value in enumerate(found[1]):
-                self.recorder.save_scalar(name, value, step=first_step + stage, mode=mode)
+                self.recorder.save_scalars([(name, value)], step=first_step + stage, mode=mode)
 
     def _check(self, model: Any, method: str) -> None:
         if not isinstance(model, BaseEstimator):

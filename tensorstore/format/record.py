@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -146,11 +146,11 @@ class ScalarBatch:
     saved_at_ns: list[int]
     """Nanoseconds since 1970, UTC."""
 
-    def add(self, plan: Plan, value: float, saved_at_ns: int) -> None:
+    def add(self, plans: Sequence[Plan], values: Sequence[float], saved_at_ns: Sequence[int]) -> None:
         # Without calls, between which Ctrl-C could leave the lists unequally long.
-        self.plans += (plan,)
-        self.values += (value,)
-        self.saved_at_ns += (saved_at_ns,)
+        self.plans += plans
+        self.values += values
+        self.saved_at_ns += saved_at_ns
 
 
 class BatchBuffer:

@@ -204,20 +204,10 @@ class ScriptHook(BaseHook):
         except (TypeError, ValueError) as exc:
             self.recorder.refuse_call(f"hook.{attribute} = {shown(value)}", exc)
 
-    @guarded
-    def save_scalar(
-        self,
-        name: str,
-        value: Any,
-        sm_metric: bool = False,
-        timestamp: float | None = None,
-        *,
-        step: int | None = None,
-        mode: ModeKeys | str | None = None,
-    ) -> None:
-        """Save a number as `scalar/<name>`, as `save_scalar` of this project's hooks saves it as `<name>`."""
-        name = f"{SCALAR_PREFIX}{name}" if isinstance(name, str) else name
-        super().save_scalar(name, value, sm_metric, timestamp, step=step, mode=mode)
+    def _save_scalars(self, numbers: Iterable[tuple[str, Any]], *options: Any) -> None:
+        """Save each number as `scalar/<name>`, as this project's hooks save it as `<name>`."""
+        named = [(f"{SCALAR_PREFIX}{name}" if isinstance(name, str) else name, value) for name, value in numbers]
+        super()._save_scalars(named, *options)
 
 
 def _too_late(_: Any) -> None:

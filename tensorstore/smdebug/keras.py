@@ -8,7 +8,7 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.format.record import Step
 from tensortrial.hooks.core.recorder import guarded
-from tensortrial.hooks.keras.backend import unconverted, user_array
+from tensortrial.hooks.keras.backend import user_array
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
 from tensortrial.hooks.keras.names import VariableNaming
 from tensortrial.mode import modes
@@ -74,7 +74,3 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
             if not name.startswith("val_") and (config is None or config.get_save_config(modes.TRAIN).end_step != 0):
                 for recorder in self.recorder.all:
                     recorder.save_tensor(name, user_array(value), collection, step=last, mode=modes.TRAIN)
-
-
-# It calls super(), which autograph cannot convert.
-unconverted(ScriptHook.save_scalar)

@@ -28,7 +28,7 @@ def recorder(url: str | Path, rank: Rank = Rank(), **options: Any) -> Recorder: 
 
 def step(recorder: Recorder, value: float) -> None:
     recorder.begin_step()
-    recorder.save_scalar("x", value)
+    recorder.save_scalars([("x", value)])
     recorder.end_step()
 
 

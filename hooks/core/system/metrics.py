@@ -111,12 +111,10 @@ class SystemMetrics:
         return RunWriter(options, Framework("none", self._versions, is_ordered=False), collections, duty)
 
     def _save(self, run: RunWriter, number: int, probe: Probe) -> None:
-        step, values, batch = self._newest_step(), probe.read(), ScalarBatch([], [], [])
-        now = time.time_ns()
         # Training is at no step before its first one.
-        for name, value in {**({"global_step": step} if step >= 0 else {}), **values}.items():
-            plan = self._plans.setdefault(name, Plan(f"{COLLECTION}/{name}", (COLLECTION,), True))
-            batch.add(plan, float(value), now)
+        values = {**({"global_step": step} if (step := self._newest_step()) >= 0 else {}), **probe.read()}
+        plans = [self._plans.setdefault(name, Plan(f"{COLLECTION}/{name}", (COLLECTION,), True)) for name in values]
+        batch = ScalarBatch(plans, list(map(float, values.values())), [time.time_ns()] * len(plans))
         run.put(Step(ModeKeys.GLOBAL, number, number, [batch]), closes=True)
 
     def _close(self, failure: str | None) -> None:

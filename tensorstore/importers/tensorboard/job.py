@@ -222,16 +222,16 @@ class _Import:
         events: Mapping[int, bytes | bytearray],
     ) -> Iterator[Record | ScalarBatch]:
         """Yield the records of a step that has values other than numbers."""
-        together = ScalarBatch([], [], [])
         for row in rows:
             if locations[row] < 0:
-                together.add(plans[row], numbers[row], saved_at[row])
                 continue
             event = events[locations[row]]
             if (record := self._larger(plans[row], saved_at[row], locations[row], event, self._report)) is not None:
                 yield record
-        if together.plans:
-            yield together
+        if small := [row for row in rows if locations[row] < 0]:
+            yield ScalarBatch(
+                [plans[row] for row in small], [numbers[row] for row in small], [saved_at[row] for row in small]
+            )
 
     def _larger(
         self, plan: Plan, saved_at: int, location: int, event: bytes | bytearray, report: Report

@@ -41,7 +41,7 @@ def recorder(**options):
 
 def step(recorder, value):
     recorder.begin_step()
-    recorder.save_scalar("x", value)
+    recorder.save_scalars([("x", value)])
     recorder.end_step()
 """
 WRITE_UNTIL_SIGNALLED = (
