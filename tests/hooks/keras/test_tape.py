@@ -151,13 +151,16 @@ def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make) -
                 loss = weight * weight * tf.cast(turn, tf.float32)
             weight.assign_add(tape.gradient(loss, weight))
             hook.save_scalar("turn", turn)
+            hook.log({"half": turn / 2, "loss/log": loss})
 
     loop(tf.constant(5))
     trial = closed(hook)
     assert trial.tensor("loss").steps() == [0, 2, 4]
     assert [float(trial.tensor("turn").value(step)) for step in range(5)] == [0, 1, 2, 3, 4]
+    assert [float(trial.tensor("half").value(step)) for step in range(5)] == [0, 0.5, 1, 1.5, 2]
     # w, 2 w turn are added: 1, 1, 3, 15, 105.
     assert [float(trial.tensor("w:0").value(step)) for step in (0, 2, 4)] == [1, 3, 105]
+    assert [float(trial.tensor("loss/log").value(step)) for step in range(5)] == [0, 1, 18, 675, 44100]
     assert [float(trial.tensor("gradients/wGrad").value(step)) for step in (0, 2, 4)] == [0, 12, 840]
 
 
