@@ -6,7 +6,6 @@ branches that are taken only if something is. All callbacks of a replica run in 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.recorder import Recorder, guarded
+from ..library.identity import IdentityMap
 from .backend import graph, variable_array
 from .routers import plan_of
 
@@ -26,8 +26,8 @@ class GraphCallback:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         # The last callback of each graph, and the tensor that says whether anything is due at its step.
-        self._last: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._due: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._last = IdentityMap[Any, Any]()
+        self._due = IdentityMap[Any, Any]()
 
     def begin_step(self) -> None:
         """Begin a step now, or at each execution of the graph that is being built."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import traceback
-import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -28,6 +27,7 @@ from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
+from ..library.identity import IdentityMap
 from .replicas import LeadingRecorder
 
 with importing("keras", "tensorflow", "the Keras hook"):
@@ -107,7 +107,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._init_tapes()
         # The replacements of the current model's functions, and those of each earlier model.
         self._functions: dict[Phase, StepFunction] = {}
-        self._known: weakref.WeakKeyDictionary[Any, dict[Phase, StepFunction]] = weakref.WeakKeyDictionary()
+        self._known = IdentityMap[Any, dict[Phase, StepFunction]]()
         # The thread of the running `fit`, `evaluate` or `predict`, the name of the method, whether a batch runs, and
         # the model's function that Keras' loop has not called for the batch yet.
         self._thread: threading.Thread | None = None

@@ -6,18 +6,19 @@ The traced step reads only variables, such as a learning rate, at each step.
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ..library.identity import IdentityMap
+
 _RATE = "_learning_rate"
 """The attribute with a variable or a schedule; tracing also decides which of them a step uses."""
-_Numbers = WeakKeyDictionary[Any, dict[str, Any]]
+_Numbers = IdentityMap[Any, dict[str, Any]]
 """The attributes of optimizers by name."""
 
 # Numbers by the model's function and the type of its data. The function may outlive the hook.
-_traced: WeakKeyDictionary[Any, dict[str, _Numbers]] = WeakKeyDictionary()
-_types: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_traced = IdentityMap[Any, dict[str, _Numbers]]()
+_types = IdentityMap[Any, str]()
 
 
 class TracedNumbers:
@@ -33,7 +34,7 @@ class TracedNumbers:
 
     def __init__(self, function: Any, source: Any, optimizers: list[Any]) -> None:
         self._optimizers = optimizers
-        self._numbers = _traced.setdefault(function, {}).setdefault(type_of(source), WeakKeyDictionary())
+        self._numbers = _traced.setdefault(function, {}).setdefault(type_of(source), IdentityMap())
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..core.configuration.collections import ModuleCollection
 from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
+from ..library.identity import IdentityMap
 from ..library.unique_names import take_name
 from .arrays import arrays_in, device_of, host_copy, weight_copy
 from .backward import observe_backward, stop_observing_backward
@@ -32,13 +32,13 @@ class Capture:
         self.recorder = recorder
         # The registered models and losses, with the step at which their parameters were captured last. Models refer to
         # the hook by their callbacks, but the hook has only weak references to models.
-        self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
-        self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+        self._roots = IdentityMap[Any, object]()
+        self._devices = IdentityMap[Any, set[Any]]()
         self._devices_of: object = None
         self._uninitialized: list[Any] = []
-        self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._block_names = IdentityMap[Any, str]()
+        self._parameter_names = IdentityMap[Any, str]()
+        self._hybridized = IdentityMap[Any, None]()
         # A name is not used again after its block or parameter was freed.
         self._names_of_blocks: set[str] = set()
         self._names_of_parameters: set[str] = set()
@@ -135,7 +135,7 @@ class Capture:
                 self._name_parameter(parameter)
         for block in _hybridized(root):
             if block not in self._hybridized:
-                self._hybridized.add(block)
+                self._hybridized[block] = None
                 logger.warning(
                     "inputs and outputs of the blocks inside %s are not saved, because it is hybridized; its "
                     "parameters, their gradients, and its own inputs and outputs are. To save all, do not hybridize it",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from tensortrial.format.record import check_name
 
 from ..core.configuration.collections import CollectionManager
 from ..core.log import logger
+from ..library.identity import IdentityMap
 from ..library.unique_names import take_name
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .compile import compiler_is_used
@@ -37,20 +38,20 @@ class Models:
     def __init__(self, receiver: Receiver, collections: CollectionManager, moments: frozenset[str]) -> None:
         self._receiver, self._collections, self._moments = receiver, collections, moments
         self.roots: list[Root] = []
-        self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self.names = IdentityMap[torch.nn.Module, str]()
         """The names of modules."""
-        self._roots_of: MutableMapping[torch.nn.Module, Root] = weakref.WeakKeyDictionary()
+        self._roots_of = IdentityMap[torch.nn.Module, Root]()
         """The models that named their modules. A module of two models keeps the name from the first one."""
         self.has_losses = False
         """True if a loss was registered."""
-        self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._losses = IdentityMap[torch.nn.Module, None]()
         self._loss_patterns: set[str] = set()
         self._loss_names: set[str] = set()
-        self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
+        self._handles = IdentityMap[torch.nn.Module, list[Any]]()
         self._gradients = GradientCallbacks(receiver)
-        self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._fused = IdentityMap[torch.nn.Module, None]()
         """The layers that torch computes by one kernel in evaluation, unless a module in them has a callback."""
-        self._callbacks: MutableMapping[torch.nn.Module, tuple[Inputs, Outputs]] = weakref.WeakKeyDictionary()
+        self._callbacks = IdentityMap[torch.nn.Module, tuple[Inputs, Outputs]]()
         self._placed_for: object = None
         self._may_be_compiled = False
         """True if compiled code may have callbacks. It keeps the callbacks of its compilation."""
@@ -93,7 +94,7 @@ class Models:
         """Register a loss, unless it was registered before."""
         if module in self._losses:
             return
-        self._losses.add(module)
+        self._losses[module] = None
         self.has_losses = True
         name = take_name(self._root_names, class_name(module))
         self.names.setdefault(module, name)
@@ -219,7 +220,7 @@ class Models:
                     # keep it alive.
                     self._add_callbacks(module, name, None if _has_forward(model) else model)
                     if type(module) is torch.nn.TransformerEncoderLayer and _has_forward(model):
-                        self._fused.add(module)
+                        self._fused[module] = None
             paths.add(path)
 
     def _has_no_other_name(self, module: torch.nn.Module) -> bool:
@@ -239,11 +240,11 @@ class Models:
         self._placed_for = due, generation, self._may_be_compiled
         self._gradients.place(bool(due) or self._may_be_compiled)
         if self._may_be_compiled:
-            unneeded = set[torch.nn.Module]()
+            unneeded = set[int]()
         else:
-            unneeded = self._parts_of_fused(due) if due else set(self._callbacks)
+            unneeded = self._parts_of_fused(due) if due else set(map(id, self._callbacks))
         for module, callbacks in list(self._callbacks.items()):
-            if module not in unneeded or callbacks[1].of_losses:
+            if id(module) not in unneeded or callbacks[1].of_losses:
                 if module not in self._handles:
                     self._register(module, *callbacks, prepend=True)  # it has no other callbacks
             elif len(module._forward_pre_hooks) + len(module._forward_hooks) == len(callbacks):
@@ -254,16 +255,16 @@ class Models:
         # torch does not show whether code will be compiled again after torch.compiler.reset().
         self._may_be_compiled |= compiler_is_used() or any(root.in_compiled_code for root in self.roots)
 
-    def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
-        """Return the modules inside fused layers that have no tensor in any collection."""
+    def _parts_of_fused(self, due: frozenset[str]) -> set[int]:
+        """Return the ids of the modules inside fused layers that have no tensor in any collection."""
         collections = [each for each in self._collections.saved() if each.name in due]
-        parts = set[torch.nn.Module]()
+        parts = set[int]()
         for layer in self._fused:
             inside = [module for module in layer.modules() if module in self._callbacks]
             if not any(
                 self._callbacks[each][1].of_losses or _captures(self.names[each], collections) for each in inside
             ):
-                parts.update(inside)
+                parts.update(map(id, inside))
         return parts
 
     def _add_callbacks(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:

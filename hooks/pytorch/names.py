@@ -66,11 +66,11 @@ def modules_of(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     The model's own path is empty. A wrapper and the module in it share a path, and the wrapper comes first.
     """
     found: list[tuple[str, torch.nn.Module]] = []
-    left, seen = [("", root)], set[torch.nn.Module]()
+    left, seen = [("", root)], set[int]()
     while left:
         path, module = left.pop()
-        if module not in seen:
-            seen.add(module)
+        if id(module) not in seen:
+            seen.add(id(module))
             found.append((path, module))
             for name, child in reversed(module._modules.items()):
                 if child is not None:

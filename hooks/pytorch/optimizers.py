@@ -6,8 +6,7 @@ A hook has only weak references to optimizers. Their callbacks refer to the hook
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from tensortrial.errors import ConfigurationError
 
 from ..core.callbacks import UncopiedCallback
 from ..core.failures import Failures
+from ..library.identity import IdentityMap
 from ..library.unique_names import take_name
 from .callbacks import EagerCallback, call_before_update
 from .gradients import divided, parameters_of
@@ -44,7 +44,7 @@ class Optimizers:
 
     def __init__(self, receiver: Receiver, failures: Failures) -> None:
         self._receiver, self._failures = receiver, failures
-        self._handles: MutableMapping[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+        self._handles = IdentityMap[torch.optim.Optimizer, Any]()
         self._names: set[str] = set()
 
     def with_callbacks(self, optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
@@ -57,7 +57,8 @@ class Optimizers:
         for each in found:  # the list grows during the loop
             if not hasattr(each, _BEFORE):
                 inner = [part for value in vars(each).values() for part in _parts(value)]
-                found += [part for part in inner if isinstance(part, torch.optim.Optimizer) and part not in found]
+                known = set(map(id, found))
+                found += [part for part in inner if isinstance(part, torch.optim.Optimizer) and id(part) not in known]
         seen = [each for each in found if hasattr(each, _BEFORE)]
         if not seen:
             name = type(optimizer).__name__

@@ -165,6 +165,6 @@ def _compiled_parts(root: Root, model: torch.nn.Module) -> Iterator[tuple[str, l
     """Yield the names of a model's compiled modules, each with the names of the modules inside it."""
     for path, module in modules_of(model):
         if is_compiled(module):
-            own = {module, unwrapped(module)}
-            inside = [joined(path, inner) for inner, each in modules_of(module) if each not in own and inner]
+            own = id(module), id(unwrapped(module))
+            inside = [joined(path, inner) for inner, each in modules_of(module) if id(each) not in own and inner]
             yield root.module_name(path), [root.module_name(each) for each in inside]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +30,7 @@ from ..core.base_hook import BaseHook
 from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
+from ..library.identity import IdentityMap
 
 with importing("tensorflow", "tensorflow", "the TensorFlow hooks"):
     import tensorflow as tf
@@ -91,10 +91,10 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
-        self._states: weakref.WeakKeyDictionary[Any, SessionState] = weakref.WeakKeyDictionary()
-        self._due: weakref.WeakKeyDictionary[Any, DueTensors] = weakref.WeakKeyDictionary()
-        self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._replacements: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._states = IdentityMap[Any, SessionState]()
+        self._due = IdentityMap[Any, DueTensors]()
+        self._wrapped = IdentityMap[Any, None]()
+        self._replacements = IdentityMap[Any, None]()
         self._gradients = Gradients()
         self._known_names: set[str] = set()
         # Sessions may run in several threads: the values of one run stay together.
@@ -121,7 +121,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
                 f"{type(optimizer).__name__}; for an optimizer of Keras use KerasHook"
             )
         if optimizer not in self._wrapped:
-            self._wrapped.add(optimizer)
+            self._wrapped[optimizer] = None
             self._gradients.observe(optimizer, self._remember_replacement)
         return optimizer
 
@@ -143,7 +143,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
                 "MonitoredSession or an Estimator, and callbacks=[KerasHook(...)] to a model of Keras"
             )
         if session not in self._wrapped:
-            self._wrapped.add(session)
+            self._wrapped[session] = None
             session.run = self._wrap_run(session, session.run)
         return session
 
@@ -222,7 +222,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     def _remember_replacement(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Remember the replacement of a method, so that it can be removed."""
-        self._replacements.add(method)
+        self._replacements[method] = None
         return method
 
     @guarded

@@ -7,7 +7,6 @@ calls are noticed, and modules inside a compiled model are called as usual.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from tensortrial.mode import ModeKeys
 from ...core.callbacks import UncopiedCallback
 from ...core.log import logger
 from ...launch.launch import Launch, has_own_hook
+from ...library.identity import IdentityMap
 from ..callbacks import is_ignored
 from ..gradients import updates_any
 from ..hook import Hook
@@ -42,12 +42,12 @@ class LaunchedModels:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers = IdentityMap[torch.optim.Optimizer, None]()
         self._hook: Hook | None = None
         self._steps: LaunchedSteps | None = None
         self._loss: LaunchedLoss | None = None
-        self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._candidates: weakref.WeakKeyDictionary[torch.nn.Module, _AfterGradient] = weakref.WeakKeyDictionary()
+        self._models = IdentityMap[torch.nn.Module, None]()
+        self._candidates = IdentityMap[torch.nn.Module, _AfterGradient]()
         """The models that have run before any optimizer was made."""
         self._call, self._construct = torch.nn.Module.__call__, torch.optim.Optimizer.__init__
         self._searches = True
@@ -98,7 +98,7 @@ class LaunchedModels:
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._steps is None or not self._steps.has_updates:
-            self._optimizers.add(optimizer)
+            self._optimizers[optimizer] = None
         elif not self._is_retired():
             self._adopt_late(optimizer)
 
@@ -163,7 +163,7 @@ class LaunchedModels:
             self._begin()
         if self._hook is None or self._steps is None:
             return
-        self._models.add(module)
+        self._models[module] = None
         self._hook.register_module(module)
         self._steps.add_model(module)
         for optimizer in self._optimizers_of(module):

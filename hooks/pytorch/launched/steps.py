@@ -6,7 +6,6 @@ step, and so are the updates of two adversaries. Each other forward is a step in
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +17,7 @@ from tensortrial.redaction import without_credentials
 from ...core.log import logger
 from ...core.recorder import Recorder, guarded
 from ...launch.launch import has_own_hook
+from ...library.identity import IdentityMap
 from ..callbacks import EagerCallback, is_ignored
 from ..gradients import parameters_of, updates_any
 from ..hook import Hook
@@ -34,10 +34,10 @@ class LaunchedSteps:
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._idle: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers = IdentityMap[torch.optim.Optimizer, None]()
+        self._idle = IdentityMap[torch.optim.Optimizer, None]()
         """The optimizers that a step does not wait for."""
-        self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._updates = IdentityMap[torch.optim.Optimizer, int]()
         """The updates of each optimizer in the open step."""
         self._is_updated = False
         """True if an optimizer, which may have been freed since, has made an update in the open step."""
@@ -76,7 +76,7 @@ class LaunchedSteps:
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of an optimizer."""
         if optimizer not in self._optimizers:
-            self._optimizers.add(optimizer)
+            self._optimizers[optimizer] = None
             self._releases.append(partial(silence, optimizer.register_step_post_hook(EagerCallback(self.after_update))))
 
     def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -86,7 +86,7 @@ class LaunchedSteps:
         """
         self._was_complete = self.is_complete
         own = {id(each) for each in parameters_of(optimizer)}
-        self._idle.update(each for each in self._optimizers if updates_any(each, own))
+        self._idle.update((each, None) for each in self._optimizers if updates_any(each, own))
         self.add_optimizer(optimizer)
 
     def counts(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -146,10 +146,10 @@ class LaunchedSteps:
             self._trains_in_eval = True
         self.has_updates = self._is_updated = True
         self._counts_forwards = False
-        self._idle.discard(optimizer)
+        self._idle.pop(optimizer, None)
         count = self._updates[optimizer] = self._updates.get(optimizer, 0) + 1
         if count >= _MOST_UPDATES:
-            self._idle.update(each for each in self._optimizers if each not in self._updates)
+            self._idle.update((each, None) for each in self._optimizers if each not in self._updates)
 
 
 def close_for_own_hook(hook: Hook) -> None:

@@ -118,6 +118,29 @@ class TestThreads:
 
 
 class TestModules:
+    def test_modules_losses_and_optimizers_that_cannot_be_compared_are_saved(self, make_hook: Any) -> None:
+        def refuse(one: Any, other: Any) -> bool:
+            raise TypeError("no comparison")
+
+        def incomparable(kind: type) -> Any:
+            return type(kind.__name__, (kind,), {"__eq__": refuse, "__hash__": object.__hash__})
+
+        hook, net, loss = make_hook(save_all=True), seeded(incomparable(Net)), incomparable(nn.CrossEntropyLoss)()
+        net.relu = incomparable(nn.ReLU)()
+        optimizer = incomparable(torch.optim.SGD)(net.parameters(), lr=0.1)
+        for _ in range(2):
+            hook.register_module(net)
+            hook.register_loss(loss)
+            hook.register_optimizer(optimizer)
+        hook.get_collection("inner").add_module_tensors(net.relu)
+        for x, y in batches(2):
+            loss(net(x), y).backward()
+            optimizer.step()
+        trial = closed(hook)
+        assert trial.tensor_names(collection="inner") == ["relu_output_0"]
+        for name in ("Net_fc1.weight", "gradient/Net_fc1.weight", "relu_output_0", LOSS, "hyperparameters/SGD/group_0/lr"):
+            assert trial.tensor(name).steps() == [0, 1]
+
     def test_a_loss_may_be_inside_the_registered_model(self, make_hook: Any) -> None:
         class WithLoss(nn.Module):
             def __init__(self) -> None:
