@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
@@ -38,27 +39,21 @@ def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
     """Yield the names and values of an estimator's fitted attributes that are numbers or numeric arrays.
 
     Args:
-        model: An estimator, or a pipeline, whose steps' names are prefixes: `scaler/mean_`.
+        model: An estimator, or a pipeline, whose steps' names are prefixes: `scaler/mean_`. A step may be "passthrough".
     """
-    steps = getattr(model, "steps", None)
-    if isinstance(steps, list):
-        for name, step in steps:
+    if isinstance(model, Pipeline):
+        for name, step in model.steps:
             for attribute, value in attributes_of(step):
                 yield f"{name}/{attribute}", value
         return
-    if isinstance(model, str | None):  # a step of a pipeline without an estimator: "passthrough"
-        return
-    for name, value in vars(model).items():
+    own = getattr(model, "__dict__", {})
+    for name, value in own.items():
         # Attributes of stages belong to several steps: see `stages_of`.
         if name.endswith("_") and not name.startswith("_") and name not in STAGES:
             yield from _arrays(name, value)
-    if "feature_importances_" not in vars(model) and _has_importances(model):
-        yield from _arrays("feature_importances_", model.feature_importances_)
-
-
-def _has_importances(model: Any) -> bool:
-    # It may be a property, which is computed when it is read, and raises an error before `fit`.
-    return isinstance(inspect.getattr_static(model, "feature_importances_", None), property) and is_fitted(model)
+    # It may be a property, which is computed when it is read. It raises AttributeError for estimators that have none.
+    if isinstance(inspect.getattr_static(model, "feature_importances_", None), property) and is_fitted(model):
+        yield from _arrays("feature_importances_", getattr(model, "feature_importances_", None))
 
 
 def is_fitted(model: Any) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, importing, shown
+from tensortrial.dtypes import Array
+from tensortrial.errors import ConfigurationError, UnsupportedValue, importing, message_of, shown
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
@@ -27,6 +28,7 @@ from ..library.versions import check_version
 with importing("scikit-learn", "sklearn", "the scikit-learn hook"):
     import sklearn
     from sklearn.base import BaseEstimator
+    from sklearn.pipeline import Pipeline
 
 from .attributes import attributes_of, collection_of, is_fitted, staged_losses, stages_of
 
@@ -99,7 +101,7 @@ class Hook(CalledHook):
             self.recorder.collections.include(_DEFAULT)
         with self.recorder.saving_at(step, mode) as at:
             if at is not None and self.recorder.saving:
-                found = {f"{name}/{each}" if name else each: value for each, value in attributes_of(model)}
+                found = {f"{name}/{each}" if name else each: value for each, value in _attributes_of(model)}
                 for each in found:
                     collection = collection_of(each)
                     if collection is not None:
@@ -155,14 +157,26 @@ class Hook(CalledHook):
                 raise ConfigurationError(f"a {type(model).__name__} has no staged_predict; pass no evaluations")
             name = f"{data}-{found[0]}"
             collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
-            for stage, value in enumerate(found[1]):
+            try:
+                values = list(found[1])
+            except Exception as exc:  # noqa: BLE001 - the user's data or loss may not fit the model
+                self.recorder.refuse(name, UnsupportedValue(f"it cannot be computed: {message_of(exc)}"))
+                continue
+            for stage, value in enumerate(values):
                 self.recorder.save_scalars([(name, value)], step=first_step + stage, mode=mode)
 
     def _check(self, model: Any, method: str) -> None:
         if not isinstance(model, BaseEstimator):
             raise ConfigurationError(f"{method} takes an estimator of scikit-learn, got {shown(model)}")
-        if not (is_fitted(model) or hasattr(model, "steps")):
+        if not (is_fitted(model) or isinstance(model, Pipeline)):
             raise ConfigurationError(f"{type(model).__name__} is not fitted; call fit or partial_fit before {method}")
+
+
+def _attributes_of(model: BaseEstimator) -> list[tuple[str, Array]]:
+    try:
+        return list(attributes_of(model))
+    except Exception as exc:  # a user's estimator may have attributes that raise anything
+        raise ConfigurationError(f"a {type(model).__name__} cannot be read: {message_of(exc)}") from exc
 
 
 get_hook = current_hook.getter(Hook.create_from_json_file)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 sklearn = pytest.importorskip("sklearn")
+from sklearn.base import BaseEstimator  # noqa: E402
 from sklearn.cluster import MiniBatchKMeans  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 from sklearn.ensemble import AdaBoostClassifier, GradientBoostingRegressor, HistGradientBoostingClassifier  # noqa: E402
-from sklearn.linear_model import SGDClassifier  # noqa: E402
+from sklearn.linear_model import LogisticRegression, SGDClassifier  # noqa: E402
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error  # noqa: E402
 from sklearn.neural_network import MLPClassifier  # noqa: E402
 from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
@@ -157,3 +158,45 @@ def test_wrong_arguments_are_refused_and_the_hook_stays_on(make_hook: Any, metho
         with pytest.raises(ConfigurationError, match=message):
             hook.save_stages(fitted, evaluations)
     assert hook.recorder.active
+
+
+class Own(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose parameter has the name of a pipeline's attribute."""
+
+    def __init__(self, steps: Any = (1, 2)) -> None:
+        self.steps = steps
+
+    def fit(self, x: Any, y: Any) -> Own:
+        self.coef_ = np.ones(3)
+        return self
+
+
+class Unreadable(Own):
+    @property
+    def feature_importances_(self) -> Any:
+        raise RuntimeError("no importances")
+
+
+@pytest.mark.parametrize("steps", [[1, 2], ["ab"], [("a", 3)]])
+def test_an_estimator_of_the_users_own_may_have_steps(make_hook: Any, steps: Any) -> None:
+    hook = make_hook()
+    hook.save_model(Own(steps).fit(X, Y))
+    assert closed(hook).tensor_names() == ["coef_"]
+
+
+def test_an_ensemble_of_estimators_without_importances_is_saved(make_hook: Any) -> None:
+    hook = make_hook(save_all=True)
+    hook.save_model(AdaBoostClassifier(LogisticRegression(), n_estimators=2).fit(X, Y))
+    assert "classes_" in closed(hook).tensor_names()
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_model_and_a_loss_that_raise_errors_are_left_out(make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    hook, model = make_hook(), GradientBoostingRegressor(n_estimators=2).fit(X, Y)
+    hook.save_model(Unreadable().fit(X, Y))
+    hook.save_stages(model, {"held": (X[:, :2], Y), "all": (X, Y)})
+    messages = [each.getMessage() for each in caplog.records]
+    assert len(messages) == 2
+    assert "Unreadable cannot be read: no importances" in messages[0]
+    assert "'held-mean_squared_error' is not saved: it cannot be computed: X has 2 features" in messages[1]
+    assert closed(hook).tensor("all-mean_squared_error").steps() == [0, 1]
