@@ -24,7 +24,7 @@ from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import PLAIN, hiding_in, host_copy, host_dtype, is_nested, local_part, nested_parts, tensors_in, to_tensor
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, is_nested, local_part, nested_parts, tensors_in, to_tensor, unsupported
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
@@ -455,8 +455,11 @@ class Capture:
                 self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
             self.recorder.refuse(plan.name, exc)
-        except Exception as exc:  # noqa: BLE001 - the hook is off from here on
-            self.recorder.fail(exc)
+        except Exception as exc:  # noqa: BLE001 - a class of its own may raise anything; else the hook is off from here on
+            if type(tensor) in PLAIN:
+                self.recorder.fail(exc)
+            else:
+                self.recorder.refuse(plan.name, unsupported(tensor, exc))
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
         if all(self.recorder.planner.plan(each) is None for each in (name, f"{name}_lengths")):

@@ -97,13 +97,23 @@ class Untouchable(torch.Tensor):  # type: ignore[misc, name-defined]
         raise RuntimeError("this tensor cannot be read")
 
 
+class Shy(torch.Tensor):  # type: ignore[misc, name-defined]
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == torch.Tensor.is_cpu.__get__:  # type: ignore[attr-defined]
+            raise RuntimeError("this tensor does not say where it is")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
 class Unreadable(UserDict[str, Any]):
     def items(self) -> Any:
         raise RuntimeError("the values have been freed")
 
 
 @pytest.mark.usefixtures("lenient")
-@pytest.mark.parametrize("value", [torch.ones(1).as_subclass(Untouchable), (torch.ones(1), Unreadable())])
+@pytest.mark.parametrize(
+    "value", [*(torch.ones(1).as_subclass(each) for each in (Untouchable, Shy)), (torch.ones(1), Unreadable())]
+)
 def test_a_value_whose_class_raises_an_error_is_left_out(
     make_hook: Any, out: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
