@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -44,17 +45,18 @@ class TreeNames:
         """
         try:
             leaves, structure = jax.tree_util.tree_flatten(tree)
-            key = collection, structure
-            known = _hashed(key) and self._known.get(key)
+            key, known = (collection, structure), None
+            with suppress(Exception):  # what a user's class tells JAX of its structure may not be hashed or compared
+                known = self._known.get(key)
             if known:
                 return leaves, known, False
             paths = [path for path, _ in _walk(tree)]
         except Exception as exc:  # a user's class may raise anything when it is flattened
             raise UnsupportedValue(f"JAX cannot flatten the tree, a {type(tree).__name__}: {exc}") from exc
         found = self._unique(collection, paths)
-        if _hashed(key):
-            if len(self._known) >= _MOST_TREES:
-                self._known.clear()
+        if len(self._known) >= _MOST_TREES:
+            self._known.clear()
+        with suppress(Exception):  # as above
             self._known[key] = found
         return leaves, found, True
 
@@ -110,11 +112,3 @@ def _text(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
-
-
-def _hashed(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:  # the structure of the tree has an array or a list, which cannot be hashed
-        return False
-    return True

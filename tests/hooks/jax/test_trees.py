@@ -130,6 +130,14 @@ def test_a_tree_that_changes_gets_names_for_its_new_leaves(make_hook: Any, out: 
     assert len(names_of(out)) == 80
 
 
+def test_a_tree_whose_metadata_cannot_be_compared_is_saved_at_each_step(make_hook: Any) -> None:
+    hook = make_hook()
+    for step in range(3):
+        hook.save_tree("seen", [Layer(jnp.ones(1), np.ones(2)), Layer(jnp.ones(1), [3])], step)  # type: ignore[arg-type]
+    trial = closed(hook)
+    assert [trial.tensor(name).steps() for name in trial.tensor_names()] == [[0, 1, 2]] * 2
+
+
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
