@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from tensortrial.config.changes import Changes
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, message_of
 from tensortrial.format.buffer_pool import SMALL_BYTES
 from tensortrial.format.record import Plan, Record, check_name
 from tensortrial.mode import ModeKeys
@@ -24,7 +24,7 @@ from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import PLAIN, hiding_in, host_copy, host_dtype, is_nested, local_part, nested_parts, tensors_in, to_tensor, unsupported
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, is_nested, local_part, nested_parts, tensors_in, to_tensor
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
@@ -459,7 +459,7 @@ class Capture:
             if type(tensor) in PLAIN:
                 self.recorder.fail(exc)
             else:
-                self.recorder.refuse(plan.name, unsupported(tensor, exc))
+                self.recorder.refuse(plan.name, UnsupportedValue(f"it cannot be read: {message_of(exc)}"))
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
         if all(self.recorder.planner.plan(each) is None for each in (name, f"{name}_lengths")):

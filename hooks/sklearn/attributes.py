@@ -39,7 +39,7 @@ def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
     """Yield the names and values of an estimator's fitted attributes that are numbers or numeric arrays.
 
     Args:
-        model: An estimator, or a pipeline, whose steps' names are prefixes: `scaler/mean_`. A step may be "passthrough".
+        model: An estimator, or a pipeline, whose steps' names are prefixes: `scaler/mean_`.
     """
     if isinstance(model, Pipeline):
         for name, step in model.steps:

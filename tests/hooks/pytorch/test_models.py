@@ -138,7 +138,8 @@ class TestModules:
             optimizer.step()
         trial = closed(hook)
         assert trial.tensor_names(collection="inner") == ["relu_output_0"]
-        for name in ("Net_fc1.weight", "gradient/Net_fc1.weight", "relu_output_0", LOSS, "hyperparameters/SGD/group_0/lr"):
+        rate = "hyperparameters/SGD/group_0/lr"
+        for name in ("Net_fc1.weight", "gradient/Net_fc1.weight", "relu_output_0", LOSS, rate):
             assert trial.tensor(name).steps() == [0, 1]
 
     def test_a_loss_may_be_inside_the_registered_model(self, make_hook: Any) -> None:
