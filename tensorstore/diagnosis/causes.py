@@ -203,7 +203,9 @@ def _explains(cause: _Group, group: _Group, facts: Facts) -> bool:
     if cause.first.step is None or group.first.step is None or cause.first.step > group.first.step:
         return False
     if cause.check.rule == NON_FINITE:
-        return not cause.check.is_note
+        is_small = group.check.rule in RATIOS and _is_small(group.first)
+        is_skipped = is_small and _steps_between(facts.steps, cause.last_step, group.last_step) <= _REACH
+        return is_skipped or not cause.check.is_note
     if group.check.rule not in cause.check.explains:
         return False
     is_large = group.check.rule in SPIKES or (group.check.rule in RATIOS and not _is_small(group.first))

@@ -240,14 +240,14 @@ GREW = "lower the learning rate, clip gradients, or use another initialization, 
 ROSE = "raise this learning rate less, or more slowly"
 """The advice for a spike after a learning rate rose."""
 
-PASSING = ("UpdateRatioOutOfRange", "VanishingGradient", "AllZero", UNTRAINED, NON_FINITE)
+PASSING = (*RATIOS, "VanishingGradient", "AllZero", UNTRAINED, NON_FINITE)
 """The rules whose findings are notes if they ended before the run. Of NaN, only those in gradients and updates are.
 
 Updates are large in the first steps of many trainings. A gradient is 0 until a layer that begins with zeros has
-changed, and is not finite at the steps that a GradScaler skips. A learning rate may begin with 0.
+changed, and is not finite at the steps that a GradScaler skips, which have no update. A learning rate may begin with 0.
 """
 
-CONVERGED = ("UpdateRatioOutOfRange", "WeightUpdateRatio", "VanishingGradient", "AllZero")
+CONVERGED = (*RATIOS, "VanishingGradient", "AllZero")
 """The rules that find what is too small. That is a note if the losses are nearly 0, too."""
 
 DIVERGED = Check(

@@ -97,6 +97,29 @@ def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path
     assert [(each.rule, each.is_note) for each in found.problems] == [("WeightUpdateRatio", False)]
 
 
+@pytest.mark.parametrize(("steps", "is_updated"), [(20, True), (7, True), (20, False)])
+def test_a_nan_explains_the_update_that_is_skipped_because_of_it(tmp_path: Path, steps: int, is_updated: bool) -> None:
+    torch = pytest.importorskip("torch")
+    tt = pytest.importorskip("tensortrial.hooks.pytorch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer, loss = torch.optim.SGD(net[1 - is_updated :].parameters(), 0.01), torch.nn.MSELoss()
+    hook = tt.Hook(tmp_path, save_interval=1, include_collections=["weights", "gradients", "losses"])
+    hook.register_module(net)
+    hook.register_loss(loss)
+    for step in range(steps):
+        net.zero_grad()
+        (loss(net(x := torch.randn(8, 4)), x[:, :1]) * (math.nan if step == 5 else 1)).backward()
+        if step != 5:
+            optimizer.step()
+    hook.close()
+    problems = tensortrial.diagnose(tmp_path).problems
+    first = next(each for each in problems if each.rule == "ExplodingTensor")
+    assert (first.step, first.is_note) == (5, steps > 7)
+    assert [each.split(",")[0] for each in first.explains] == ["WeightUpdateRatio at step 6"]
+    assert ("WeightUpdateRatio" in [each.rule for each in problems if not each.is_note]) == (not is_updated)
+
+
 def fitted(
     run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 1, is_tested: bool = False
 ) -> Diagnosis:
