@@ -75,10 +75,17 @@ def test_steps_between_two_losses_are_not_visited(write: Write) -> None:
 
 
 def test_loss_not_decreasing_says_how(write: Write) -> None:
-    trial = write(losses([1.0, 1.2, math.nan]), **LOSSES)
-    sentences = [f.sentence for f in invoke_rule(rules.LossNotDecreasing(trial, num_steps=1))]
-    assert sentences[0] == "loss rose by 20 % since step 0, above 5 %: 1 to 1.2"
-    assert sentences[1] == "loss is nan after 1.2 since step 1"
+    trial = write(losses([1.0, 1.2, 1.2, 1.1994, math.nan]), **LOSSES)
+    found = invoke_rule(rules.LossNotDecreasing(trial, num_steps=1))
+    assert [each.sentence.partition(":")[0] for each in found] == [
+        "loss rose by 20 % since step 0, above 5 %",
+        "loss fell by 0 % since step 1, not by more than 0.1 %",
+        "loss fell by 0.05 % since step 2, not by more than 0.1 %",
+        "loss is nan after 1.199 since step 3",
+    ]
+    # A rise has a positive sign, as in the sentence.
+    assert [round(each.observed or 0, 6) for each in found[:-1]] == [20, 0, -0.05]
+    assert [each.threshold for each in found] == [5, -0.1, -0.1, None]
 
 
 def test_a_loss_that_becomes_nan_after_zero_does_not_decrease(write: Write) -> None:

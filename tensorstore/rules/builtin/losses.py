@@ -36,7 +36,8 @@ class LossNotDecreasing(SelectingRule):
     """Fires if a loss does not fall.
 
     Every `num_steps` steps, the loss is compared with the newest one that is at least `num_steps` steps older. It must
-    have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode.
+    have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode. The observed number of a finding is
+    the rise in %, negative for a fall.
     """
 
     JUDGES_TOGETHER = True
@@ -75,20 +76,19 @@ class LossNotDecreasing(SelectingRule):
         self._compared = compared  # only if every earlier step was readable
 
     def _compare(self, row: SavedTensor, loss: float, earlier: SavedTensor, before: float) -> None:
-        fall = 100 * (before - loss) / abs(before) if before else -loss * math.inf if loss else 0.0
-        if fall > self.diff_percent or (loss < math.inf and not before < math.inf):
+        rise = 100 * (loss - before) / abs(before) if before else loss * math.inf if loss else 0.0
+        if rise < -self.diff_percent or (loss < math.inf and not before < math.inf):
             return
-        since = f"since step {earlier.global_step}"
-        if math.isnan(fall):
+        since, moved = f"since step {earlier.global_step}", "rose" if rise > 0 else "fell"
+        limit, missed = self.increase_threshold_percent, f"above {self.increase_threshold_percent:g} %"
+        if math.isnan(rise):
             self.fires(row, loss, None, f"is {loss} after {before:.4g} {since}")
-        elif -fall > self.increase_threshold_percent:
-            limit = f"above {self.increase_threshold_percent:g} %"
-            sentence = f"rose by {three_digits(-fall)} % {since}, {limit}: {before:.4g} to {loss:.4g}"
-            self.fires(row, fall, -self.increase_threshold_percent, sentence)
-        else:
-            moved = f"rose by {three_digits(-fall)}" if fall < 0 else f"fell by {three_digits(fall)}"
-            least = f"{'instead of falling' if fall < 0 else 'not'} by more than {self.diff_percent:g} %"
-            self.fires(row, fall, self.diff_percent, f"{moved} % {since}, {least}: {before:.4g} to {loss:.4g}")
+            return
+        if rise <= limit:
+            limit = -self.diff_percent
+            missed = f"{'instead of falling' if rise > 0 else 'not'} by more than {self.diff_percent:g} %"
+        by = f"{three_digits(abs(rise))} % {since}"
+        self.fires(row, rise, limit, f"{moved} by {by}, {missed}: {before:.4g} to {loss:.4g}")
 
 
 class Overfit(BuiltinRule):
