@@ -259,12 +259,12 @@ DIVERGED = Check(
 )
 """The check of a loss that is far above its first value in the end, while no other loss falls."""
 
-OF_SOFTMAX = Check(
+OF_PROBABILITIES = Check(
     "LossNotDecreasing",
-    "pass logits to this loss, which computes the softmax itself: the output before it is one of a softmax already",
+    "pass logits to this loss, which computes the softmax or sigmoid itself: the output before it is of one already",
     of_layers=False,
 )
-"""The check of a cross-entropy loss whose input is the output of a softmax, so that it cannot fall to 0."""
+"""The check of a cross-entropy loss whose input is the output of a softmax or sigmoid: it cannot fall to 0."""
 
 OF_ONE_CLASS = Check(
     "OutputBiasGradient",

@@ -70,15 +70,19 @@ from tensors as losses
 where list_contains($names, losses.name)
 group by all
 """
-_OF_SOFTMAX = f"""{_OF_LOGITS}
+_OF_PROBABILITIES = f"""{_OF_LOGITS}
 having count(*) >= 5 and bool_and(
     outputs.name like '%_output_0'
-    -- The softmax may be over the examples, by mistake.
     and abs(outputs.abs_mean - outputs.mean) < 1e-6
-    and (abs(outputs.mean * classes - 1) < 1e-4 or abs(outputs.mean * outputs.shape[1] - 1) < 1e-4)
     -- All losses that probabilities can have instead of logits.
-    and losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(1 + (classes - 1) * exp(1)) + 0.001
-)
+    and if(
+        losses.name like 'BCE%',
+        losses.scalar between ln(1 + exp(-outputs.mean)) - 0.001 and 0.6942 + 0.6202 * outputs.mean,
+        losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(1 + (classes - 1) * exp(1)) + 0.001
+        -- The softmax may be over the examples, by mistake.
+        and (abs(outputs.mean * classes - 1) < 1e-4 or abs(outputs.mean * outputs.shape[1] - 1) < 1e-4)
+    )
+) and (losses.name not like 'BCE%' or max(outputs.abs_max) between 0.95 and 1)
 """
 _GUESSED = f"""
 with of_logits as ({_OF_LOGITS}),
@@ -103,6 +107,25 @@ with rates as (
 select min(global_step)
 from rates
 where global_step > (select max(global_step) from rates where rate > 0)
+"""
+_WARMING = """
+with rates as (
+    select global_step, max(value) as rate, lag(max(value)) over (order by global_step) as before
+    from scalars
+    where regexp_matches(name, '^hyperparameters/.*/(lr|learning_rate)$')
+    group by global_step
+)
+select max(rate) from rates having count(*) >= 20 and bool_and(rate > before)
+"""
+_DECAYING = """
+with decays as (
+    select product(value) as part
+    from scalars
+    where regexp_matches(name, '^hyperparameters/(AdamW|SGD)(_[0-9]+)?/.*/(lr|weight_decay)$')
+    group by worker, global_step, regexp_replace(name, '[^/]*$', '')
+    having count(*) = 2
+)
+select max(part) from decays having max(part) >= 0.01
 """
 _CONVERGED = """
 with losses as (
@@ -221,7 +244,7 @@ def _facts(
     diverged, spikes = tensors(DIVERGED.rule), tensors("LossSpike")
     jumps = [finding.step for finding in found if finding.rule == "LossSpike"]
     of_spikes = {"names": spikes, "steps": jumps, "moving": _MOVING}
-    of_logits = [name for name in diverged if name.startswith("CrossEntropyLoss")]
+    of_logits = [name for name in diverged if name.startswith(("CrossEntropyLoss", "BCEWithLogitsLoss"))]
     learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
     held_out = {"held_out": OF_HELD_OUT_DATA.pattern}
     converged = _fetched(trial, _CONVERGED, held_out, damaged) if tensors(*CONVERGED) else []
@@ -231,7 +254,7 @@ def _facts(
         trial.mode,
         dict(learned_from),
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
-        {(name, worker) for name, worker, _ in _fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)}
+        {(name, worker) for name, worker, _ in _fetched(trial, _OF_PROBABILITIES, {"names": of_logits}, damaged)}
         if of_logits
         else set(),
         next((step for (step,) in converged if step is not None), math.inf),
@@ -249,7 +272,10 @@ def _explained(trial: Trial, found: Sequence[Finding], damaged: dict[str, FileEr
     of_logits = [name for name in names if name.startswith("CrossEntropyLoss")]
     guesses = _fetched(trial, _GUESSED, {"names": of_logits}, damaged) if of_logits else []
     classes_of = {(name, worker): classes for name, worker, classes in guesses}
-    idle_since = next((step for (step,) in _fetched(trial, _IDLE_SINCE, {}, damaged)), None)
+    idle_since, warming, decaying = (
+        next((value for (value,) in _fetched(trial, query, {}, damaged)), None)
+        for query in (_IDLE_SINCE, _WARMING, _DECAYING)
+    )
     explained = []
     for finding in found:
         reasons = [finding.sentence]
@@ -258,6 +284,10 @@ def _explained(trial: Trial, found: Sequence[Finding], damaged: dict[str, FileEr
                 reasons.append(f"its last values are those of a guess among {classes} classes")
             if idle_since is not None and idle_since < (finding.step or 0):
                 reasons.append(f"all learning rates are 0 since step {idle_since}")
+            if warming is not None:
+                reasons.append(f"the learning rate has risen at all steps, to {warming:.3g}")
+            if decaying is not None:
+                reasons.append(f"weight decay takes {100 * decaying:.3g} % of the weights at each step")
         explained.append(replace(finding, sentence="; ".join(reasons)))
     return explained
 

@@ -225,15 +225,26 @@ def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(
 
 
 def classified(
-    run: Path, labels: Any, *, outputs: int = 3, zeroes: bool = True, calls: int = 1, rate: float = 0.05
+    run: Path,
+    labels: Any,
+    *,
+    outputs: int = 3,
+    zeroes: bool = True,
+    calls: int = 1,
+    rate: float = 0.05,
+    decay: float = 0.0,
+    warmup: int = 1,
+    last: str = "Identity",
 ) -> Diagnosis:
     """Train a classifier with the labels that a function makes from a batch of 32 examples."""
     torch = pytest.importorskip("torch")
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Linear(12, outputs))
+    model.append(getattr(torch.nn, last)())
     loss = torch.nn.CrossEntropyLoss() if outputs > 1 else torch.nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.SGD(model.parameters(), rate)
+    optimizer = torch.optim.SGD(model.parameters(), rate, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup)
     hook = tt.Hook(run)
     hook.register_module(model)
     hook.register_loss(loss)
@@ -246,6 +257,7 @@ def classified(
             y = labels(x + call)
             loss(model(x), y if outputs > 1 else y.float()[:, None]).backward()
         optimizer.step()
+        schedule.step()
     hook.close()
     return tensortrial.diagnose(run)
 
@@ -272,6 +284,25 @@ def test_losses_that_are_no_better_than_a_guess_are_said_to_be_so(tmp_path: Path
     assert (note.rule, note.is_note) == ("LossNotDecreasing", True)
     assert note.headline.endswith("; its last values are those of a guess among 3 classes")
     assert "guess" not in str(classified(tmp_path / "learned", lambda x: (x[:, 0] > 0).long()))
+
+
+def test_a_sigmoid_before_a_loss_of_logits_is_a_problem(tmp_path: Path) -> None:
+    for last in ("Sigmoid", "Identity"):
+        found = classified(tmp_path / last, lambda x: (x[:, 0] > 0).long(), outputs=1, rate=20.0, last=last)
+        problems = [each for each in found.problems if each.advice.startswith("pass logits to this loss")]
+        assert [(each.rule, each.is_note) for each in problems] == [("LossNotDecreasing", False)] * (last == "Sigmoid")
+
+
+def test_a_warmup_that_does_not_end_and_a_large_weight_decay_are_named(tmp_path: Path) -> None:
+    def reasons(name: str, **changes: Any) -> str:
+        return str(classified(tmp_path / name, lambda x: (x[:, 5] * 1e4).long() % 3, **changes))
+
+    assert "the learning rate has risen at all steps, to 0.00" in reasons("warmup", warmup=2000, rate=0.01)
+    assert "weight decay takes 5 % of the weights at each step" in reasons("decay", rate=0.01, decay=5.0)
+    neither = reasons("neither", decay=1e-2, warmup=20)
+    assert "guess" in neither
+    assert "has risen" not in neither
+    assert "weight decay" not in neither
 
 
 def test_a_learning_rate_that_became_0_is_named_with_a_loss_that_does_not_fall(tmp_path: Path) -> None:
