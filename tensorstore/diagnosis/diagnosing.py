@@ -161,9 +161,10 @@ qualify global_step in (select unnest($steps)) and (
     abs(value) < first / 10 or regexp_matches(name, $moving)
     -- A batch with an example of a rare class.
     or (value < first and max(value) over next <= max(value) over past)
-    -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
+    -- A jump by less than half, or one that is usual for a heavy tail, as its logarithm is less than twice as far above
+    -- the median as the largest one before. After it, the loss is as before.
     or (
-        (value < 1.5 * median(value) over past or log < avg(log) over past + 4 * stddev(log) over past)
+        (value < 1.5 * median(value) over past or log < 2 * max(log) over past - median(log) over past)
         and median(value) over later < median(value) over past * greatest(1.5, exp(stddev(log) over past))
     )
 )

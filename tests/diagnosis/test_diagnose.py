@@ -232,8 +232,6 @@ def classified(
     zeroes: bool = True,
     calls: int = 1,
     rate: float = 0.05,
-    decay: float = 0.0,
-    warmup: int = 1,
     last: str = "Identity",
 ) -> Diagnosis:
     """Train a classifier with the labels that a function makes from a batch of 32 examples."""
@@ -243,8 +241,7 @@ def classified(
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Linear(12, outputs))
     model.append(getattr(torch.nn, last)())
     loss = torch.nn.CrossEntropyLoss() if outputs > 1 else torch.nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.SGD(model.parameters(), rate, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
     hook = tt.Hook(run)
     hook.register_module(model)
     hook.register_loss(loss)
@@ -257,7 +254,6 @@ def classified(
             y = labels(x + call)
             loss(model(x), y if outputs > 1 else y.float()[:, None]).backward()
         optimizer.step()
-        schedule.step()
     hook.close()
     return tensortrial.diagnose(run)
 
@@ -294,15 +290,18 @@ def test_a_sigmoid_before_a_loss_of_logits_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_warmup_that_does_not_end_and_a_large_weight_decay_are_named(tmp_path: Path) -> None:
-    def reasons(name: str, **changes: Any) -> str:
-        return str(classified(tmp_path / name, lambda x: (x[:, 5] * 1e4).long() % 3, **changes))
+    def headline(name: str, rate: Any, decay: float) -> str:
+        found = fitted(
+            tmp_path / name, lambda net: ([{"params": net.parameters(), "weight_decay": decay}], nothing), rate=rate
+        )
+        return next(each.headline for each in found.problems if each.rule == "LossNotDecreasing")
 
-    assert "the learning rate has risen at all steps, to 0.00" in reasons("warmup", warmup=2000, rate=0.01)
-    assert "weight decay takes 5 % of the weights at each step" in reasons("decay", rate=0.01, decay=5.0)
-    neither = reasons("neither", decay=1e-2, warmup=20)
-    assert "guess" in neither
-    assert "has risen" not in neither
-    assert "weight decay" not in neither
+    assert headline("warmup", lambda step: 1e-6 * step, 0.0).endswith(
+        "the learning rate has risen at all steps, to 2.9e-05"
+    )
+    decaying = headline("decay", lambda step: 0.01, 5.0)
+    assert decaying.endswith("; weight decay takes 5 % of the weights at each step")
+    assert "; " not in headline("neither", lambda step: 1e-6 * min(step, 20), 0.05)
 
 
 def test_a_learning_rate_that_became_0_is_named_with_a_loss_that_does_not_fall(tmp_path: Path) -> None:
@@ -941,6 +940,16 @@ def test_a_jump_of_the_losses_of_tiny_batches_is_a_note(tmp_path: Path) -> None:
     found = rated(tmp_path, loss=lambda step: 0.7 if step < 5 else float(losses[step]), steps=400)
     assert "LossSpike" in [each.rule for each in found.problems]
     assert found.is_healthy, str(found)
+
+
+def test_a_jump_that_is_usual_for_a_heavy_tail_is_a_note_and_a_far_larger_one_a_problem(tmp_path: Path) -> None:
+    """As of targets with outliers, or of a rare class with a large weight."""
+    losses = 0.3 * np.exp(0.1 * np.random.default_rng(0).standard_normal(200))
+    losses[[5, 12, 70, 90]] = 1.2
+    for jump, is_healthy in ((3.6, True), (20.0, False)):
+        losses[120] = jump
+        found = rated(tmp_path / str(jump), loss=lambda step: float(losses[step]) if step else 0.3, steps=200)
+        assert (found.is_healthy, 120 in [each.step for each in found.problems]) == (is_healthy, True), str(found)
 
 
 def test_losses_of_evaluation_make_no_jump_of_a_training_loss_usual(tmp_path: Path) -> None:

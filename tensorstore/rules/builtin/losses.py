@@ -36,8 +36,8 @@ class LossNotDecreasing(SelectingRule):
     """Fires if a loss does not fall.
 
     Every `num_steps` steps, the loss is compared with the newest one that is at least `num_steps` steps older. It must
-    have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode. The observed number of a finding is
-    the rise in %, negative for a fall.
+    have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode. The observed number of a finding
+    is the rise in %, negative for a fall.
     """
 
     JUDGES_TOGETHER = True
