@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigurationError, QueryError
@@ -36,15 +36,15 @@ class Answers:
             ConfigurationError: The path or a parameter is unknown, missing or wrong.
             TensorTrialError: A method of the run raised an error.
         """
-        if path not in _ANSWERS:
-            raise ConfigurationError(f"unknown request {path!r}; the requests are: {', '.join(_ANSWERS)}")
+        if path not in _REQUESTS:
+            raise ConfigurationError(f"unknown request {path!r}; the requests are: {', '.join(_REQUESTS)}")
         try:
-            return _ANSWERS[path](self, parameters)
+            return getattr(self, path)(parameters)
         except QueryError:
             if path in _OF_USERS:
                 raise
         self.runs.reopen()
-        return _ANSWERS[path](self, parameters)
+        return getattr(self, path)(parameters)
 
     def info(self, given: Parameters) -> dict[str, Any]:
         described = self.runs.describe(given.get("run", ""))
@@ -141,26 +141,11 @@ class Answers:
         return self._run(given), ModeKeys.parse(given.get("mode") or "GLOBAL").name
 
 
-_ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
-    "info": Answers.info,
-    "sizes": Answers.sizes,
-    "names": Answers.names,
-    "tiles": Answers.tiles,
-    "tensor": Answers.tensor,
-    "series": Answers.series,
-    "histograms": Answers.histograms,
-    "value": Answers.value,
-    "availability": Answers.availability,
-    "findings": Answers.findings,
-    "diagnosis": Answers.diagnosis,
-    "scalar_table": Answers.scalar_table,
-    "scalars": Answers.scalars,
-    "difference": Answers.difference,
-    "queries": Answers.queries,
-    "query": Answers.query,
-    "sql": Answers.sql,
-    "views": Answers.views,
-}
+_REQUESTS = (
+    *("info", "sizes", "names", "tiles", "tensor", "series", "histograms", "value", "availability", "findings"),
+    *("diagnosis", "scalar_table", "scalars", "difference", "queries", "query", "sql", "views"),
+)
+"""The requests that `answer` takes. Each has a method of its name."""
 
 
 def _text(given: Parameters, name: str) -> str:
