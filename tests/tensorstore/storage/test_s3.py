@@ -7,16 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import strategies as st
 
 from support.fault_proxy import faults_before
 from support.servers import ObjectStore
 from support.storage_contract import StorageContract
 from tensortrial.errors import StorageError
 from tensortrial.storage.open import ByteRange, Storage, open_storage
-
-_names = st.text("abz09-./=_", min_size=1, max_size=4).filter(lambda s: "/" not in s and not s.startswith("."))
-_two_level = st.tuples(_names, _names).map("/".join)
 
 
 @pytest.mark.s3
