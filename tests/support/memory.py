@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import resource
 from pathlib import Path
 
 
@@ -12,3 +15,10 @@ def peak_bytes() -> int:
     """
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds now, in bytes, once it has returned all that is free to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

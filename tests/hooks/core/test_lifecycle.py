@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support import warm  # noqa: E402
+from support.memory import resident_bytes  # noqa: E402
 from support.programs import run, run_cold, start  # noqa: E402
 from support.training import batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
@@ -242,16 +243,11 @@ class TestMemory:
         hook.register_loss(loss)
         train(net, 100, loss)
         hook.flush()
-        before = resident()
+        before = resident_bytes()
         for _ in range(10):
             train(net, 50, loss)
             hook.save_scalar("x", 1)
         hook.flush()
         hook.close()
-        assert resident() - before < 64e6
+        assert resident_bytes() - before < 64e6
         assert len(batches(1)) == 1
-
-
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096

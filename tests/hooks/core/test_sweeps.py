@@ -15,14 +15,12 @@ from support.programs import start, start_cold  # noqa: E402
 
 MEASURE = """
 import gc, json, os, shutil, sys, threading
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+from support.memory import resident_bytes
 
 def measured():
     gc.collect()
     files = len(os.listdir("/proc/self/fd"))
-    return {"threads": threading.active_count(), "files": files, "bytes": resident()}
+    return {"threads": threading.active_count(), "files": files, "bytes": resident_bytes()}
 
 found = []
 for number in range(RUNS + 1):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import logging
-import resource
 import weakref
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import tensorflow as tf
 import tensortrial.hooks.tensorflow as tt
 from support import keras_training as kt
 from support.made_hooks import closed
+from support.memory import resident_bytes
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -73,11 +72,9 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
     for number in range(6):
         job(number)
         keras.backend.clear_session()
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        used.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+        used.append(resident_bytes())
     # A notebook keeps its hooks. Each of the last four would leave 24 MiB of weights, and gradients as large.
-    assert used[-1] - used[1] < 80
+    assert used[-1] - used[1] < 80 << 20
 
 
 # Ragged and sparse values.

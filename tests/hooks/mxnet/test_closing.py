@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import resource
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from mxnet.gluon import nn
 import tensortrial.hooks.mxnet as tt
 from support.gluon_training import evaluate, seeded, softmax_loss, train
 from support.made_hooks import closed
+from support.memory import resident_bytes
 from tensortrial import create_trial
 
 EVERY = {"save_interval": 1}
@@ -64,10 +63,6 @@ def test_a_hook_that_nobody_closed_holds_no_model(out: str) -> None:
     assert trial.tensor("net_fc1_weight_1").steps() == [2]
 
 
-def used_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
 def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
     hooks = []
 
@@ -86,11 +81,9 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
     used = []
     for number in range(7):
         job(number)
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        used.append(used_mib())
+        used.append(resident_bytes())
     # A notebook keeps its hooks. Each of the last five would leave 40 MiB.
-    assert used[-1] - used[1] < 80
+    assert used[-1] - used[1] < 80 << 20
 
 
 class Odd(gluon.Block):
