@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import QueryError
+from ..html_table import html_rows
 from ..mode import ModeKeys
 from ..storage.open import Storage
 
@@ -72,26 +74,36 @@ class UnreadableFile(QueryError, FileNotFoundError):
     """A file that a query reads was deleted, or perhaps changed in place, after the views were made."""
 
 
-class Answer(Protocol):
+class Answer(ABC):
     """The rows of a user's query. `DuckDBAnswer` has more methods."""
 
-    snapshots: Mapping[str, str]
+    snapshots: Mapping[str, str] = MappingProxyType({})
     """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
+    _cursor: Iterator[tuple[Any, ...]] | None = None
 
     @property
+    @abstractmethod
     def columns(self) -> list[str]: ...
 
-    def fetchone(self) -> tuple[Any, ...] | None: ...
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row as Python values; None if there are no more."""
+        self._cursor = self._cursor or iter(self)
+        return next(self._cursor, None)
 
+    @abstractmethod
     def fetchall(self) -> Rows: ...
 
+    @abstractmethod
     def to_arrow_table(self) -> pa.Table: ...
 
+    @abstractmethod
     def df(self) -> Any: ...
 
+    @abstractmethod
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
 
-    def _repr_html_(self) -> str: ...
+    def _repr_html_(self) -> str:
+        return html_rows(self.columns, self)
 
 
 class Database(ABC):

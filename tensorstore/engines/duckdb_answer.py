@@ -29,9 +29,8 @@ from ..errors import (
     TemporaryDiskExceeded,
     TensorTrialError,
 )
-from ..html_table import html_rows
 from ..snapshot.snapshot import repeated
-from .base import Rows, UnreadableFile, rows_of
+from .base import Answer, Rows, UnreadableFile, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 PROTOCOL = "tensortrial"
@@ -52,7 +51,7 @@ _OUTSIDE_DATETIME = (
 )
 
 
-class DuckDBAnswer:
+class DuckDBAnswer(Answer):
     """The rows of a query, which runs on connections of its own.
 
     Every method that fetches rows runs the query again, on a new connection, so that an unfinished reader disturbs
@@ -76,12 +75,9 @@ class DuckDBAnswer:
         self._parameters = dict(parameters) if parameters is not None else None
         self._timeout = timeout
         self._process = os.getpid()
-        self._cursor: Iterator[tuple[Any, ...]] | None = None
         # The first method that fetches rows uses this relation, and need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
         self._described = {} if described is None else described
-        self.snapshots: Mapping[str, str] = {}
-        """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
     @property
     def columns(self) -> list[str]:
@@ -101,11 +97,6 @@ class DuckDBAnswer:
         return self._described[self._query]
 
     # Rows.
-
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """Return the next row as Python values; None if there are no more."""
-        self._cursor = self._cursor or iter(self)
-        return next(self._cursor, None)
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
@@ -241,9 +232,6 @@ class DuckDBAnswer:
 
     def __repr__(self) -> str:
         return self._take(repr)
-
-    def _repr_html_(self) -> str:
-        return html_rows(self.columns, self)
 
     # Running.
 

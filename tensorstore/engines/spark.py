@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,11 +15,10 @@ from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, QueryError, QueryTimeout, RunClosed, importing
 from ..format.arrow_arrays import with_decimals
-from ..html_table import html_rows
 from ..snapshot.snapshot import repeated
 from ..storage.open import Storage
 from . import spark_sql
-from .base import LEFT_OUT, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, rows_of
+from .base import LEFT_OUT, Answer, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 with importing("pyspark", "spark", "SparkEngine"):
@@ -92,14 +91,11 @@ class SparkEngine:
         return SparkDatabase(self._spark.newSession(), self._dialect)
 
 
-class SparkAnswer:
+class SparkAnswer(Answer):
     """The rows of a query, as an Arrow table with some methods of DuckDB's relations."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
-        self._cursor: Iterator[tuple[Any, ...]] | None = None
-        self.snapshots: Mapping[str, str] = {}
-        """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
     @property
     def columns(self) -> list[str]:
@@ -108,18 +104,11 @@ class SparkAnswer:
     def to_arrow_table(self) -> pa.Table:
         return self._table
 
-    def fetchone(self) -> tuple[Any, ...] | None:
-        self._cursor = self._cursor or iter(self)
-        return next(self._cursor, None)
-
     def fetchall(self) -> Rows:
         return rows_of(self._table)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
-
-    def _repr_html_(self) -> str:
-        return html_rows(self.columns, self)
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""
