@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from ...errors import ConfigurationError
+from ...config.reduction_config import boolean
 from ...storage.open import ByteRange
 from ..batches import ahead
 from ..json_text import as_json, is_nested
@@ -31,7 +31,7 @@ class CSVFolder(Folder):
 
     def __init__(self, url: str, guard_formulas: bool | str = False, **storage_options: Any) -> None:
         super().__init__(url, **storage_options)
-        self._guard = _flag(guard_formulas)
+        self._guard = boolean("guard_formulas", guard_formulas)
 
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         texts = pa.schema([(field.name, _type(field.type)) for field in schema])
@@ -51,12 +51,6 @@ class CSVFolder(Folder):
 def _type(kind: pa.DataType) -> pa.DataType:
     is_text = is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind)
     return pa.string() if is_text else kind
-
-
-def _flag(value: bool | str) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise ConfigurationError(f"guard_formulas must be true or false, got {value!r}")
-    return str(value).lower() == "true"
 
 
 def _written(batch: pa.RecordBatch, schema: pa.Schema, guard: bool) -> pa.RecordBatch:

@@ -192,5 +192,5 @@ def test_an_exported_csv_can_be_guarded(run: Path, tmp_path: Path) -> None:
         sign = "'" if options else ""
         assert {row["name"] for row in rows} == {NAME, f"{sign}=1+1", f"{sign}-x"}
         assert {float(row["value"]) for row in rows if row["name"] != NAME} == {1.0, 2.0}
-    with pytest.raises(ConfigurationError, match="guard_formulas must be true or false, got 'yes'"):
-        tensortrial.export(run, f"csv:{tmp_path}", progress=False, guard_formulas="yes")
+    with pytest.raises(ConfigurationError, match="guard_formulas must be true or false, got 'maybe'"):
+        tensortrial.export(run, f"csv:{tmp_path}", progress=False, guard_formulas="maybe")
