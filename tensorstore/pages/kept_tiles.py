@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from xxhash import xxh3_64_digest, xxh3_128_hexdigest
 
 from ..errors import ConfigurationError
+from ..storage.output_file import write_output
 from ..truth import truth_of
 from .grid import Grid
 
@@ -76,14 +76,7 @@ class KeptTiles:
         """Write the tiles of some files into the cache. `key` is the choice and the width of the tiles."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            number, name = tempfile.mkstemp(prefix=".new-", dir=self._folder)
-            try:
-                with os.fdopen(number, "wb") as file:
-                    file.writelines(_encoded(files, grid))
-                os.replace(name, self._path(key))
-            except BaseException:
-                os.unlink(name)
-                raise
+            write_output(self._path(key), _encoded(files, grid))
             self._forget()
         except OSError as exc:
             logger.info("tiles are not kept in %s: %s", self._folder, exc)
@@ -95,7 +88,7 @@ class KeptTiles:
         """Remove the least recently used files, and files that a killed process left."""
         found = []
         for entry in os.scandir(self._folder):
-            if entry.name.endswith(".tiles") or entry.name.startswith(".new-"):
+            if entry.name.endswith((".tiles", ".tmp")):
                 with suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
                     found.append((about.st_mtime, about.st_size, entry.path))
@@ -137,7 +130,7 @@ def _cache_folder() -> Path:
     return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"
 
 
-def _encoded(files: Files, grid: Grid) -> list[bytes]:
+def _encoded(files: Files, grid: Grid) -> bytes:
     """Return a magic line, the length of the head, the head as JSON, the arrays, and a checksum of all of these."""
     head = {
         "files": dict(files),
@@ -149,7 +142,7 @@ def _encoded(files: Files, grid: Grid) -> list[bytes]:
     text = json.dumps(head).encode()
     arrays = [np.ascontiguousarray(each, kind).tobytes() for each, kind in zip(grid.arrays, _DTYPES, strict=True)]
     data = b"".join([_MAGIC, len(text).to_bytes(8, "little"), text, *arrays])
-    return [data, xxh3_64_digest(data)]
+    return data + xxh3_64_digest(data)
 
 
 def _decoded(data: bytes, files: Files) -> tuple[frozenset[str], Grid]:

@@ -169,7 +169,7 @@ def test_the_least_recently_used_tiles_are_removed(tmp_path: Path) -> None:
         os.utime(new, (1000 + i, 1000 + i))
         known.add(new)
     assert kept.load("a", FILES) is not None  # used last
-    left = tmp_path / "kept" / ".new-of-a-killed-process"
+    left = tmp_path / "kept" / ".of-a-killed-process.tmp"
     left.write_bytes(b"x")
     os.utime(left, (999, 999))
     kept.save("d", FILES, grid_of(3))
