@@ -63,7 +63,7 @@ def change_notes(
     `changes` has the new values of attributes of Notes. Removed tags are also removed from the added ones.
 
     Raises:
-        ConfigurationError: A value has another type, or they are larger than a reader accepts.
+        ConfigurationError: A value has another type, they are larger than a reader accepts, or a tag is blank.
         CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
     """
@@ -72,6 +72,8 @@ def change_notes(
         given = asdict(from_object(changes, Notes))
     except ValueError as exc:
         raise ConfigurationError(str(exc)) from exc
+    if blank := [tag for tag in (*added, *removed) if not tag.strip()]:
+        raise ConfigurationError(f"a tag must not be blank, got {blank[0]!r}")
     # The lock is on a separate file, which is never replaced.
     with _changing, storage.locked(RUN_FILE, _LOCK_SECONDS):
         before = Notes() if changes.keys() >= given.keys() else read_notes(storage)
@@ -112,7 +114,8 @@ def annotate(
     Raises:
         RunNotFound: Nothing is at `path`.
         NotARun: The files at `path` are not a run.
-        ConfigurationError: An argument has another type; tags are one text instead of several.
+        ConfigurationError: An argument has another type; tags are one text instead of several, or a tag to add or
+            remove is blank.
         CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
     """

@@ -113,3 +113,5 @@ def test_what_cannot_be_noted_is_an_error_that_says_why(run: Path) -> None:
         annotate(run.parent, note="a folder")
     with pytest.raises(ConfigurationError, match=r"such as \['paper'\]"):
         annotate(run, tags="paper")
+    for option in ("--tag", "--untag"):
+        assert "must not be blank, got ' '" in run_command("note", run, option, " ", status=1).stderr
