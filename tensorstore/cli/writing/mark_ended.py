@@ -31,9 +31,8 @@ def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options:
         if not force:
             check_no_writer(run_reader_of(trial).storage, worker)
         trial.mark_ended(worker)
-    known = trial.snapshot.workers
-    if known.all_marked or known.marked:
-        raise click.ClickException("no mark was stored, so other readers still wait for the job")
-    for worker in workers or (None,):
+        known = trial.snapshot.workers
+        if known.all_marked or known.marked:
+            raise click.ClickException("no mark was stored, so other readers still wait for the job")
         had_ended = before.job_ended if worker is None else worker in before.ended
         print_line(f"{'had ended before' if had_ended else 'marked as ended'}: {run if worker is None else worker}")
