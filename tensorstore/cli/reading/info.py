@@ -78,7 +78,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
 
 
 def _workers(trial: Trial) -> str:
-    names, now = trial.workers(), trial.num_workers
+    names, now = trial.snapshot.workers.names, trial.num_workers
     since = f" (the job has {now} now)" if now < len(names) else ""
     return f"{max(now, len(names))}: {', '.join(names)}{since}"
 

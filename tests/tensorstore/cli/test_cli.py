@@ -311,6 +311,13 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
     assert [path.name for path in (run / "end").iterdir()] == ["worker_0.json"]
 
 
+def test_mark_ended_prints_the_workers_that_it_marked_before_an_unknown_one(run: Path) -> None:
+    (run / "end" / "worker_0.json").unlink()
+    done = run_command("mark-ended", run, "--worker", "worker_0", "--worker", "nope", status=1)
+    assert done.stdout == "marked as ended: worker_0\n"
+    assert done.stderr == "Error: unknown worker 'nope'; choose one of: worker_0\n"
+
+
 @pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
 def test_mark_ended_refuses_a_run_that_a_process_writes(tmp_path: Path, worker: list[str]) -> None:
     with Run(tmp_path / "run", environment=False) as writing:
@@ -327,7 +334,9 @@ def test_mark_ended_refuses_a_run_that_a_process_writes(tmp_path: Path, worker: 
 def test_a_damaged_file_is_named_once(run: Path, command: str) -> None:
     file = next(run.glob("index/*/*/*.parquet"))
     file.write_bytes(file.read_bytes()[:100])
-    assert run_command(command, run).stderr.count(file.name) == 1
+    done = run_command(command, run)
+    assert done.stderr.count(file.name) == 1
+    assert command == "show" or "1: worker_0\n" in done.stdout
 
 
 @pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
