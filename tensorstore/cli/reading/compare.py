@@ -12,7 +12,7 @@ from ...comparison import compare as compare_runs
 from ...visible import in_a_line
 from ..completion import complete_run
 from ..console import console_for, print_line, print_table, working
-from ..options import error_status, parse_options, runs_below_hint, storage_option
+from ..options import error_status, open_trial, parse_options, storage_option
 from ..rows import RowOutput, output_options
 
 _SAME, _DIFFERENT, _ERROR = 0, 1, 2
@@ -61,15 +61,9 @@ def compare(
     tensortrial compare runs/fp32 runs/bf16 --rtol 1e-2 --map '^module[.]='
     tensortrial compare runs/ddp --workers worker_0 worker_1
     """
-    with runs_below_hint(a, storage_options), working("comparing"):
-        found = compare_runs(
-            a,
-            b,
-            map=parse_options(renamed, "--map"),
-            regex=regex or None,
-            storage_options=parse_options(storage_options),
-            **options,
-        )
+    trials = [open_trial(run, storage_options) for run in (a, b) if run is not None]
+    with working("comparing"):
+        found = compare_runs(*trials, map=parse_options(renamed, "--map"), regex=regex or None, **options)
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     elif rows.is_default:

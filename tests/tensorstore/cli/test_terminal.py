@@ -198,9 +198,9 @@ def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:
     assert "the last value is nan" in run_command("show", place / "good").stdout
 
 
-@pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "note", "verify", "repair", "compact"])
+@pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "note", "verify", "repair", "compact", "compare good"])
 def test_a_mistyped_path_names_the_run_next_to_it(place: Path, command: str) -> None:
-    done = run_command(command, "goood", status=None, cwd=place)
+    done = run_command(*command.split(), "goood", status=None, cwd=place)
     assert done.returncode
     assert "no run was found here; did you mean 'good'?" in done.stderr
 
