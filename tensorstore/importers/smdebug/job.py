@@ -66,8 +66,9 @@ def import_run(
     if old.url == new.url:
         raise ConfigurationError(f"{old.url} cannot be imported into itself: choose another target")
     if not is_smdebug_run(old):
-        kind = NotARun if old.exists_any() else RunNotFound
-        raise kind(old.url, "it has no collections and no events, so it is not a run of smdebug")
+        if not old.exists_any():
+            raise RunNotFound(old.url, "no run was found here")
+        raise NotARun(old.url, "it has no collections and no events, so it is not a run of smdebug")
     _Import(old, new, on_damage or _log).run(progress)
     return new.url
 

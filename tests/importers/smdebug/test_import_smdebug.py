@@ -305,6 +305,8 @@ def test_the_command_imports_a_run(three: OldRun, new: str) -> None:
     refused = run_command("import", "smdebug", new, f"{new}-2", status=None)
     assert refused.returncode == 1
     assert refused.stderr == f"Error: {new}: it has no collections and no events, so it is not a run of smdebug\n"
+    refused = run_command("import", "smdebug", f"{new}-3", f"{new}-2", status=1)
+    assert refused.stderr == f"Error: {new}-3: no run was found here\n"
 
 
 def test_the_progress_bar_needs_tqdm(
