@@ -26,6 +26,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 """The characters that begin a formula in a spreadsheet."""
 
 STDOUT = "/dev/stdout"
+_FORMS = ("table", "csv", "json", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
 
 _SPECIAL = re.compile('[,"\r\n]')
@@ -50,10 +51,9 @@ _OPTIONS = (
     click.option(
         "--format",
         "form",
-        type=click.Choice(["table", "csv", "json", "parquet", "arrow"]),
-        default="table",
-        show_default=True,
-        help="The format of the rows; json is one object per line, arrow an IPC stream.",
+        type=click.Choice(_FORMS),
+        help="The format of the rows; json is one object per line, arrow an IPC stream. [default: the suffix of "
+        "--output if it is one of these, else table]",
     ),
     click.option("-o", "--output", type=OutputFile(), help="Write to this file. [default: standard output]"),
     click.option(
@@ -120,8 +120,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --format, --output and --guard-formulas to a command, which receives them as the RowOutput `rows`."""
 
     @functools.wraps(command)
-    def with_output(form: str, output: str | None, guard_formulas: bool, **arguments: Any) -> None:
+    def with_output(form: str | None, output: str | None, guard_formulas: bool, **arguments: Any) -> None:
         path = None if output == STDOUT else output
+        form = form or next((each for each in _FORMS if (path or "").endswith(f".{each}")), "table")
         if form in _BINARY and path is None and sys.stdout.isatty():
             raise click.UsageError(f"{form} is no text for a terminal; pass --output FILE")
         command(rows=RowOutput(form, path, guard_formulas), **arguments)

@@ -119,6 +119,14 @@ def test_sql_prints_columns_of_equal_names_as_distinct_keys_of_json(run: Path) -
     assert found == {"a": 1, "a_1": 2, "a_2": 3, "a_3": 4}
 
 
+def test_the_suffix_of_output_is_the_format_unless_an_option_says_otherwise(run: Path, tmp_path: Path) -> None:
+    for name, expected in (("a.csv", "a\n1\n"), ("a.json", '{"a": 1}\n'), ("a", None)):
+        run_command("sql", run, "select 1 as a", "--output", tmp_path / name)
+        assert (tmp_path / name).read_text() == (expected or run_command("sql", run, "select 1 as a").stdout)
+    run_command("sql", run, "select 1 as a", "--output", tmp_path / "a.csv", "--format", "parquet")
+    assert pq.read_table(tmp_path / "a.csv").to_pylist() == [{"a": 1}]
+
+
 def test_sql_that_fails_over_its_rows_leaves_the_file_as_it_was(run: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.csv"
     kept.write_text("mine")
