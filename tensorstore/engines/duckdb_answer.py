@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import duckdb
@@ -46,8 +45,7 @@ _TEXT_IN_COLUMNS = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE
 """DuckDB's types, alone or nested, that its tables of Arrow and numpy lack, cut off or spell as bytes of its own."""
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 _OUTSIDE_DATETIME = (
-    "a list or struct of the rows has a time, such as infinity, that Python's datetime cannot hold: "
-    "cast the column to VARCHAR, or install pytz"
+    "the rows have a time, such as infinity, that Python's datetime cannot hold: cast the column to VARCHAR"
 )
 
 
@@ -100,7 +98,7 @@ class DuckDBAnswer(Answer):
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
-        if self._needs_pytz:
+        if self._has_zones:
             return list(self)
         # A relation is bound twice: when it is made, and when it runs. So none is made here.
         return self._take(
@@ -109,8 +107,8 @@ class DuckDBAnswer(Answer):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""
-        if self._needs_pytz:
-            yield from self._without_pytz()
+        if self._has_zones:
+            yield from self._with_utc()
             return
         connection, rows = self._repeated(self._begun)
         try:
@@ -122,11 +120,11 @@ class DuckDBAnswer(Answer):
             connection.close()
 
     @property
-    def _needs_pytz(self) -> bool:
-        """True if DuckDB lacks the package by which it makes times with a zone, and there are some."""
-        return find_spec("pytz") is None and any(_ZONED in kind for kind in self.types)
+    def _has_zones(self) -> bool:
+        """True if there are times with a zone, for which DuckDB needs pytz, and makes infinity a time of its own."""
+        return any(_ZONED in kind for kind in self.types)
 
-    def _without_pytz(self) -> Iterator[tuple[Any, ...]]:
+    def _with_utc(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values. DuckDB makes the times without their zone."""
         are_zoned = [kind == _ZONED for kind in self.types]
         if are_zoned != [_ZONED in kind for kind in self.types]:  # in lists or structs, which Arrow makes, too
@@ -139,7 +137,7 @@ class DuckDBAnswer(Answer):
             return
         for row in self._cast(["::timestamp" if is_zoned else "" for is_zoned in are_zoned]):
             yield tuple(
-                cell.replace(tzinfo=UTC) if is_zoned and isinstance(cell, datetime) else cell
+                _in_utc(cell) if is_zoned and cell is not None else cell
                 for cell, is_zoned in zip(row, are_zoned, strict=True)
             )
 
@@ -332,6 +330,12 @@ class _ExecutedQuery:
 
     def __repr__(self) -> str:
         return repr(self._connection.from_arrow(self.to_arrow_table()))
+
+
+def _in_utc(time: Any) -> datetime:
+    if not isinstance(time, datetime) or time in (datetime.min, datetime.max):  # DuckDB's infinities
+        raise QueryError(_OUTSIDE_DATETIME)
+    return time.replace(tzinfo=UTC)
 
 
 def _rows_at_once(rows: Rows) -> int:

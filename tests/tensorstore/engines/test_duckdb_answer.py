@@ -123,7 +123,7 @@ def test_values_that_tables_of_other_libraries_lack_are_text_in_them(trial: Tria
 def test_a_time_with_a_zone_changes_no_other_column_where_pytz_is_missing(
     trial: Trial, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = f"select {value} as value, 'infinity'::timestamptz as ended_at, global_step from scalars order by 3"
+    query = f"select {value} as value, timestamptz '2026-01-01' as ended_at, global_step from scalars order by 3"
     others = f"select {value.replace('timestamptz', 'timestamp')} as value, global_step from scalars order by 2"
     expected = trial.sql(others).fetchall()
     monkeypatch.setitem(sys.modules, "pytz", None)
@@ -136,9 +136,16 @@ def test_a_time_with_a_zone_changes_no_other_column_where_pytz_is_missing(
     assert trial.sql("select [timestamptz '2026-01-01 12:00:00+09']").fetchall() == [
         ([datetime(2026, 1, 1, 3, tzinfo=UTC)],)
     ]
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "20000-01-01"])
+@pytest.mark.parametrize("form", ["{}", "[{}]"])
+def test_a_time_with_a_zone_that_python_cannot_hold_is_an_error(trial: Trial, time: str, form: str) -> None:
+    value = form.format(f"'{time}'::timestamptz")
     for rows in (lambda answer: answer.fetchall(), list):
         with pytest.raises(QueryError, match="cast the column to VARCHAR"):
-            rows(trial.sql("select ['infinity'::timestamptz]"))
+            rows(trial.sql(f"select {value}"))
+    assert trial.sql(f"select {value}::varchar").fetchone() is not None
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
