@@ -108,6 +108,8 @@ class _Commands(SuggestingGroup):
         with _errors_as_sentences():
             try:
                 return super().invoke(ctx)
+            except click.exceptions.NoArgsIsHelpError:
+                raise  # its message is the help of a group
             except click.ClickException as exc:
                 vars(exc)["message"] = visible(_explained(exc), keep="")
                 raise

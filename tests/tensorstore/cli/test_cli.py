@@ -431,6 +431,10 @@ def test_help_says_what_a_command_does(command: str) -> None:
     assert "--storage-option" in printed
 
 
+def test_a_group_without_a_command_prints_its_help() -> None:
+    assert run_command("import", status=2).stderr == run_command("import", "--help").stdout
+
+
 def test_a_command_imports_no_other(run: Path) -> None:
     program = f"""
 import sys
