@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class _Line:
 
 def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: Any) -> Any:
     """Draw the lines; see `TrialPlots.scalars`."""
-    if not 0 <= smoothing < 1:
+    if not isinstance(smoothing, Real) or not 0 <= smoothing < 1:
         raise ConfigurationError(f"smoothing must be at least 0 and below 1, got {smoothing!r}")
     lines = _read(source, chosen, int(_WIDTH * 100) if ax is None else pixels(ax)[0])
     ax = new_axes(ax, _WIDTH, _HEIGHT)

@@ -132,8 +132,9 @@ def test_smoothing_is_a_mean_of_the_past_and_leaves_the_values_visible(tmp_path:
     raw, smooth, _ = trial.plot.scalars("loss", smoothing=0.5).lines
     np.testing.assert_array_equal(raw.get_ydata(), [1, 2, np.nan, 4])
     np.testing.assert_allclose(smooth.get_ydata(), [1, 2.5 / 1.5, np.nan, (0.25 + 1 + 4) / 1.75])
-    with pytest.raises(ConfigurationError, match="smoothing must be at least 0 and below 1, got 1"):
-        trial.plot.scalars("loss", smoothing=1)
+    for wrong in (1, "0.6"):
+        with pytest.raises(ConfigurationError, match=f"smoothing must be at least 0 and below 1, got {wrong!r}"):
+            trial.plot.scalars("loss", smoothing=wrong)
 
 
 def test_each_run_is_a_color(tmp_path: Path) -> None:
