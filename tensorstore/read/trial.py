@@ -133,10 +133,10 @@ class Trial:
             The names, sorted.
 
         Raises:
-            ConfigurationError: A regular expression does not compile, or both `regex` and `collection` were passed.
+            ConfigurationError: A regular expression does not compile, or `regex` and `collection` are both or unnamed.
         """
-        if regex is not None and collection is not None:
-            raise ConfigurationError("tensor_names takes regex or collection, not both")
+        if not isinstance(show_prefixed_tensors, bool) or (regex is not None and collection is not None):
+            raise ConfigurationError("tensor_names takes regex=... or collection=..., by name, and not both")
         if not isinstance(collection, Collection | str | None):
             raise ConfigurationError(f"collection must be a collection or its name, got {collection!r}")
         patterns = None if regex is None else name_patterns(regex)
@@ -504,7 +504,7 @@ class Trial:
         """Return a statistic of many tensors at all steps as a data frame.
 
         Args:
-            names: A pattern of names such as `gradient/*`, in which `*` stands for any text, or several.
+            names: A name, a collection, a pattern such as `gradient/*`, in which `*` stands for any text, or several.
             statistic: A statistic, such as l2, computed if it was not saved; None for the values of scalars.
             mode: The mode that steps are counted in.
             worker: The worker whose values are returned; None for the first one of each step that has one.

@@ -171,7 +171,14 @@ def test_tensor_names(trial: Trial, question: dict[str, Any], names: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "question", [{"regex": "("}, {"regex": "a", "collection": "b"}, {"mode": "DREAM"}, {"mode": 9}]
+    "question",
+    [
+        {"regex": "("},
+        {"regex": "a", "collection": "b"},
+        {"mode": "DREAM"},
+        {"mode": 9},
+        {"show_prefixed_tensors": "weights"},  # as its first argument
+    ],
 )
 def test_tensor_names_asked_wrongly(trial: Trial, question: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
