@@ -13,7 +13,8 @@ from ..errors import ConfigurationError, importing
 from ..mode import ModeKeys
 from ..statistics.definitions import parse_statistic
 from ..statistics.derived import of_scalar
-from .name_filter import names_in
+from ..suggestions import meant
+from .name_filter import belongs_to, names_in
 from .run_reader import RunReader
 
 _ENGINES = ("pandas", "polars")
@@ -51,21 +52,20 @@ def frame_of(
     if not rows:
         what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
         raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")
-    steps = sorted({step for _, step, _ in rows})
-    row_of = {step: row for row, step in enumerate(steps)}
-    found = {name for name, *_ in rows}
-    columns = {name: np.full(len(steps), np.nan) for name in names if name in found}
+    row_of = {step: row for row, step in enumerate(sorted({step for _, step, _ in rows}))}
+    columns = {name: np.full(len(row_of), np.nan) for name in sorted({name for name, *_ in rows})}
     for name, step, number in rows:
         columns[name][row_of[step]] = number
-    return _made(engine, steps, columns)
+    return _made(engine, list(row_of), columns)
 
 
 def _matching(reader: RunReader, patterns: list[str]) -> list[str]:
-    saved = dict.fromkeys(name for name, _ in reader.tensors(ModeKeys.GLOBAL))
-    names = [name for name in saved if name in patterns or any(fnmatchcase(name, each) for each in patterns)]
+    saved = reader.tensors(ModeKeys.GLOBAL)
+    names = [n for n, of in saved if n in patterns or any(belongs_to(n, of, p) or fnmatchcase(n, p) for p in patterns)]
     if not names:
-        raise ConfigurationError(f"no tensor matches {', '.join(map(repr, patterns))}; `*` stands for any text")
-    return names
+        hint = meant(patterns, (each for name, of in saved for each in (*of, name)))
+        raise ConfigurationError(f"no tensor matches {', '.join(map(repr, patterns))}; `*` stands for any text{hint}")
+    return list(dict.fromkeys(names))
 
 
 def _made(engine: str, steps: list[int], columns: dict[str, Any]) -> Any:

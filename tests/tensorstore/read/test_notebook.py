@@ -111,6 +111,14 @@ def test_a_frame_has_a_tensor_whose_name_has_brackets(tmp_path: Path) -> None:
     assert frame["layers[0]/norm?"].tolist() == [0.5]
 
 
+def test_a_frame_has_the_tensors_of_a_collection(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.log({"loss": 0.5, "accuracy": 0.25}, step=0)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    assert [list(trial.frame(names)) for names in ("losses", "all")] == [["loss"], ["accuracy", "loss"]]
+
+
 def test_a_frame_has_each_statistic_of_a_scalar(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     values = [0.5, -2.0, 0.0, np.inf, np.nan]
@@ -143,8 +151,8 @@ def test_a_frame_says_why_an_installed_package_cannot_be_imported(
 
 def test_a_frame_of_nothing_says_why(run: Path) -> None:
     trial = tensortrial.create_trial(run)
-    with pytest.raises(ConfigurationError, match="no tensor matches 'x/\\*'"):
-        trial.frame("x/*", "l2")
+    with pytest.raises(ConfigurationError, match=r"no tensor matches 'gradient/c'; .*; did you mean 'gradient/[ab]'\?"):
+        trial.frame("gradient/c", "l2")
     with pytest.raises(ConfigurationError, match="none of 2 matching tensors has a scalar value"):
         trial.frame("gradient/*")
     with pytest.raises(ConfigurationError, match="engine must be one of pandas, polars, got 'spark'"):
