@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..core import shared_names
 from ..core.shared_names import *
+
+from .hook import Collection, Hook, get_hook  # isort: skip  it says how to install a missing torch
 from .attention import attention_statistics
-from .hook import Collection, Hook, get_hook
 from .replay import Replay
 
 __all__ = ["Collection", "Hook", "Replay", "attention_statistics", "get_hook"]

@@ -18,11 +18,12 @@ OLD = {
 }
 
 
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", [*OLD, "torch"])
 def test_the_import_says_which_extra_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, name, again=f"tensortrial.hooks.{name}")
+    module = f"tensortrial.hooks.{'pytorch' if name == 'torch' else name}"
+    without(monkeypatch, name, again=module)
     with pytest.raises(MissingExtra, match=rf"pip install 'tensortrial\[{name}\]'"):
-        importlib.import_module(f"tensortrial.hooks.{name}")
+        importlib.import_module(module)
 
 
 @pytest.mark.parametrize("name", OLD)
