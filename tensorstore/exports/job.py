@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from numbers import Integral
 from typing import Any
 
 import pyarrow as pa
@@ -92,7 +93,7 @@ def export(
         RunNotFound: There is no run.
     """
     wanted = _checked(tables)
-    if isinstance(since, bool) or not isinstance(since, int | datetime | None):
+    if isinstance(since, bool) or not isinstance(since, Integral | datetime | None):
         raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
     if not isinstance(runs, Runs):
         with open_runs(runs, storage_options=storage_options) as opened:

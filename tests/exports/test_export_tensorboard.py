@@ -176,7 +176,7 @@ def test_to_an_object_store(tmp_path: Path, run: Path) -> None:
 
 
 def test_since_leaves_earlier_steps_out(tmp_path: Path, run: Path) -> None:
-    export(run, tmp_path / "shown", since=4)
+    export(run, tmp_path / "shown", since=np.int64(4))
     assert steps_of_tags(tmp_path / "shown" / "a" / "train")["loss"] == [3]
 
 
