@@ -31,6 +31,8 @@ with importing("deltalake", "warehouse", "an export into Delta Lake"):
     from deltalake.fs import DeltaStorageHandler
     from deltalake.transaction import AddAction
 
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+"""The codes of colors in delta-rs' errors of object stores."""
 _UNSUITED = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]|[\[\]\\^|%]")
 """Characters of a path that delta-rs treats as those of a URL, even if they are encoded."""
 _BOUNDED = ("run", "worker", "global_step")
@@ -177,7 +179,7 @@ class DeltaLake(Target):
         except CommitFailedError as exc:
             raise self._is_under_way() from exc
         except (DeltaError, OSError, ValueError) as exc:
-            raise ExportError(self._name, str(exc)) from exc
+            raise ExportError(self._name, _COLORS.sub("", str(exc))) from exc
         except BaseException as exc:
             if type(exc).__name__ != "PanicException":
                 raise
