@@ -264,7 +264,7 @@ class Collection(JsonDocument, Configuration):
     def _repr_html_(self) -> str:
         rows: list[tuple[str, object]] = [("include_regex", ", ".join(self.include_regex))]
         rows += [("tensor", name) for name in sorted(self._tensor_names)]
-        return html_table(f"Collection {self.name}, {len(self._tensor_names):,} tensors", rows)
+        return html_table(f"Collection {self.name}, {counted(len(self._tensor_names), 'tensor')}", rows)
 
     def __repr__(self) -> str:
         names = sorted(self._tensor_names)[:5]

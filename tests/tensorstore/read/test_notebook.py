@@ -86,6 +86,7 @@ def test_a_collection_shows_its_tensors(run: Path) -> None:
     collection = tensortrial.Collection("c")
     collection.add_tensor_names([HOSTILE])
     shown = collection._repr_html_()
+    assert "Collection c, 1 tensor<" in shown
     assert "&lt;script&gt;" in shown
     assert r"\x1b[2J\u202e" in shown
 
