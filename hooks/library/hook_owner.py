@@ -76,7 +76,7 @@ def _check(hook_type: type, out_dir: Any, hook: Any, options: dict[str, Any]) ->
             signature.bind("" if out_dir is None else out_dir, **options)
         except TypeError as exc:
             help_text = f"help({_public_name(hook_type)}.__init__) lists the arguments"
-            raise TypeError(f"{exc}{meant(options, signature.parameters)}; {help_text}") from None
+            raise TypeError(f"{exc}; {help_text}{meant(options, signature.parameters)}") from None
         for name in [each for each in options if signature.parameters[each].annotation == "bool"]:
             options[name] = boolean(name, options[name])
     elif out_dir is not None or options:

@@ -355,7 +355,7 @@ def test_a_hook_of_your_own_is_used(made_trainer: MakeTrainer, tmp_path: Path) -
 
 
 def test_wrong_arguments_are_refused_at_construction(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="save_intervall"):
+    with pytest.raises(TypeError, match=r"'save_intervall'; .*; did you mean 'save_interval'\?$"):
         TensorTrialCallback(tmp_path / "run", save_intervall=1)
     with Hook(tmp_path / "run", dry_run=True).step(), pytest.raises(ConfigurationError, match="not both"):
         TensorTrialCallback(tmp_path / "run", hook=Hook(tmp_path / "run", dry_run=True))
