@@ -198,7 +198,10 @@ def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:
     assert "the last value is nan" in run_command("show", place / "good").stdout
 
 
-@pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "note", "verify", "repair", "compact", "compare good"])
+@pytest.mark.parametrize(
+    "command",
+    ["info", "show", "names", "steps", "follow", "note", "verify", "repair", "compact", "compare", "compare good"],
+)
 def test_a_mistyped_path_names_the_run_next_to_it(place: Path, command: str) -> None:
     done = run_command(*command.split(), "goood", status=None, cwd=place)
     assert done.returncode
