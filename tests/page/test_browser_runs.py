@@ -73,6 +73,18 @@ def rows(tab: Any) -> list[str]:
     return [str(name) for name in tab.locator("tbody .runname a").all_inner_texts()]
 
 
+def test_the_page_can_be_used_after_its_first_request_failed(url: str, tab: Any) -> None:
+    tab.route("**/api/info*", lambda route: route.fulfill(status=400, json={"error": "no run can be read"}), times=1)
+    tab.goto(url)
+    tab.wait_for_selector("main .error")
+    assert text(tab, "main .error") == "no run can be read"
+    tab.get_by_label("Keyboard").click()
+    assert tab.locator("#help").is_visible()
+    tab.get_by_role("button", name="Close").click()
+    tab.get_by_label("Light or dark").click()
+    tab.wait_for_selector("html[data-theme=dark] tbody tr")  # what is chosen is loaded again
+
+
 # The view that a run opens on.
 
 

@@ -7,7 +7,7 @@ import { failure, fill, h, keepFocus, quiet } from "./dom.js";
 import { count, counted, printable, date, savedSteps } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
-import { REPLACE, announce, go, link, state } from "./state.js";
+import { REPLACE, go, link, state } from "./state.js";
 import { availability } from "./views/availability.js";
 import { compare } from "./views/compare.js";
 import { findings } from "./views/findings.js";
@@ -26,28 +26,12 @@ const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 const [bar, main, side, theme, keys] = ["state", "view", "runs", "theme", "keys"].map((id) => /** @type {HTMLElement} */ (document.getElementById(id)));
 const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
 
-/** @type {Page} */
-let page;
+const page = /** @type {Page} */ ({ fail });
 /** @type {{key: string, view: View} | null} */
 let shown = null;
 let connected = false;
 let lost = false; // what is known of the runs
-
-async function start() {
-  applyTheme();
-  listen({ grown, connected: (now) => { if (now !== connected) { connected = now; drawBar(); } } });
-  try {
-    page = { info: await loadInfo(state().run), fail };
-  } catch (error) {
-    return fail(error);
-  }
-  addEventListener("popstate", showState);
-  theme.onclick = switchTheme;
-  keys.onclick = () => help.showModal();
-  addEventListener("keydown", keyDown);
-  addEventListener("pointerdown", ({ target }) => closeMenus(target));
-  announce();
-}
+let missed = false; // that runs grew during the first request
 
 /** @type {Map<string, typeof VIEWS[0]>} by run */
 const firsts = new Map();
@@ -68,15 +52,14 @@ function viewOf(now) {
 async function showState() {
   applyTheme();
   const now = state();
-  if (lost || isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
-    const { hash } = location;
-    try {
-      await refresh();
-    } catch (error) {
-      return fail(error);
-    }
-    if (location.hash !== hash) return; // another state shows itself
+  const { hash } = location;
+  try {
+    if (!page.info) await refresh();
+    if (missed || lost || isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) await refresh();
+  } catch (error) {
+    return fail(error);
   }
+  if (location.hash !== hash) return; // another state shows itself
   drawBar();
   const { key, title, make } = viewOf(now);
   if (isStrange(page.info, now) && OF_ONE_RUN.has(key)) {
@@ -102,13 +85,14 @@ const isOneShown = (key) => OF_ONE_RUN.has(key) || page.info.runs.length === 1;
 async function refresh() {
   const now = state();
   lost = true;
-  page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
+  missed = false;
+  page.info = await loadInfo(page.info && isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : now.run);
   lost = false;
   drawBar();
 }
 
 async function grown() {
-  if (!page) return void (lost = true);
+  if (!main.childElementCount) return void (missed = true);
   try {
     await refresh();
   } catch (error) {
@@ -155,7 +139,7 @@ function fail(error) {
 }
 
 function drawBar() {
-  if (!page) return;
+  if (!page.info) return;
   const now = state();
   const { key: current } = viewOf(now);
   const ofOne = isOneShown(current);
@@ -214,4 +198,10 @@ function keyDown(event) {
   event.preventDefault();
 }
 
-void start();
+listen({ grown, connected: (now) => { connected = now; drawBar(); } });
+addEventListener("popstate", showState);
+theme.onclick = switchTheme;
+keys.onclick = () => help.showModal();
+addEventListener("keydown", keyDown);
+addEventListener("pointerdown", ({ target }) => closeMenus(target));
+void showState();
