@@ -317,7 +317,7 @@ interface Differences {
   more: number;
   same: boolean;
   /** what else differs: name, of a, of b */
-  about: string[][];
+  about: any[][];
 }
 
 interface NamedQuery {

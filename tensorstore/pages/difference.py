@@ -37,24 +37,11 @@ def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | 
     }
 
 
-def _about(a: OpenRun, b: OpenRun) -> list[list[str]]:
+def _about(a: OpenRun, b: OpenRun) -> list[list[Any]]:
     """Return differences of metadata, commit, command, packages and hyperparameters: name, value of a, value of b."""
     of_a, of_b = (_facts(run) for run in (a, b))
-    both = {name: (of_a.get(name, ""), of_b.get(name, "")) for name in [*of_a, *of_b]}
-    return [[name, *_in_short(values)] for name, values in both.items() if len({*map(json.dumps, values)}) > 1]
-
-
-def _in_short(values: tuple[Any, Any]) -> list[str]:
-    """Return two values as texts, floats with the fewest digits from four on that distinguish them."""
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
-    for digits in range(4, 17):
-        short = [
-            f"{each:.{digits}g}" if isinstance(each, float) and len(text) > digits + 4 else text
-            for each, text in zip(values, texts, strict=True)
-        ]
-        if short[0] != short[1]:
-            return short
-    return texts
+    both = {name: (of_a.get(name), of_b.get(name)) for name in [*of_a, *of_b]}
+    return [[name, *values] for name, values in both.items() if len({*map(json.dumps, values)}) > 1]
 
 
 def _facts(run: OpenRun) -> dict[str, Any]:

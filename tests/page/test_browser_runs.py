@@ -227,7 +227,7 @@ def test_steps_and_rows_of_an_address_that_a_run_lacks_are_ignored(tmp_path: Pat
 
 def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
     for seed in (1234567, 1234568):
-        with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed}) as run:
+        with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed, "near": seed / 1e7}) as run:
             run.log({"loss": 1.0}, step=0)
     with serving(tmp_path) as url:
         show(tab, url, "view=runs&group=seed")
@@ -235,6 +235,9 @@ def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: P
         assert "1234567" in text(tab, "tbody >> nth=0")
         show(tab, url, "view=sql&sql=select 12345678 as whole, 1e20 / 3 as broken")
         assert text(tab, "tbody").split() == ["12345678", "3.33e19"]
+        show(tab, url, "view=compare&a=run-1234567&b=run-1234568")
+        cells = tab.locator("table").first.locator("td").all_inner_texts()
+        assert cells[:6] == ["seed", "1234567", "1234568", "near", "0.1234567", "0.1234568"]
 
 
 def test_a_wrong_tolerance_is_named_below_its_field(url: str, tab: Any) -> None:
@@ -1152,10 +1155,11 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     show(tab, url, 'view=compare&runs=["run-03","run-04"]')
     about, scalars = tab.locator("table").nth(0), tab.locator("table").nth(1)
     assert about.locator("th").all_inner_texts() == ["", "run-03", "run-04"]
-    assert about.locator("td").all_inner_texts()[:6] == ["lr", "0.0001", "0.1", "model.width", "64", "32"]
+    assert about.locator("td").all_inner_texts()[:6] == ["lr", "1e-4", "0.1", "model.width", "64", "32"]
     assert ["train/accuracy", "0.95", "0.95"] in [
         row.locator("td").all_inner_texts() for row in scalars.locator("tbody tr").all()
     ]
+    assert about.bounding_box()["y"] == scalars.bounding_box()["y"]  # next to each other
     charts = tab.locator(".panels.small .panel")
     assert charts.locator("h3").all_inner_texts() == [
         "train/loss · TRAIN",
@@ -1388,7 +1392,7 @@ def test_marks_of_y_are_short_numbers_near_the_values(
 @pytest.mark.parametrize(
     ("others", "marks"),
     [
-        ((0.5, 1.0), ["1", "10", "100", "1000"]),
+        ((0.5, 10.0), ["1", "10", "100", "1000"]),
         ((0.0, 1.0), ["0", "50", "100", "150", "200"]),
         ((math.nan, math.nan), ["0", "50", "100", "150", "200"]),
     ],

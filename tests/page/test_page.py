@@ -343,14 +343,13 @@ def test_a_value_is_a_file_of_numpy(tmp_path: Path, dtype: str) -> None:
 
 def test_two_runs_are_compared_with_all_that_differs_besides_their_tensors(tmp_path: Path) -> None:
     for name, rate in (("a", 0.1), ("b", 0.2)):
-        metadata = {"model": {"lr": rate, "width": 8}, "data": "digits", "decay": rate / 3, "near": 1.0 + rate / 1e7}
+        metadata = {"model": {"lr": rate, "width": 8}, "data": "digits", "decay": rate / 3}
         with tensortrial.Run(tmp_path / name, metadata=metadata) as run:
             run.log({"loss": rate}, step=0)
     with page(tmp_path) as served:
         about = fetch(served, "difference", a="a", b="b")["about"]
-    assert ["model.lr", "0.1", "0.2"] in about
-    assert ["decay", "0.03333", "0.06667"] in about
-    assert ["near", "1.00000001", "1.00000002"] in about
+    assert ["model.lr", 0.1, 0.2] in about
+    assert ["decay", 0.1 / 3, 0.2 / 3] in about
     assert not [row for row in about if row[0] in ("model.width", "data", "process_id")]
 
 

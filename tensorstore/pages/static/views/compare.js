@@ -5,7 +5,7 @@ import { panel } from "../chart.js";
 import { colorsOf, comparedNames, tensorLink } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
 import { clipped, failure, field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
-import { count, counted, number } from "../format.js";
+import { count, counted, number, textOf } from "../format.js";
 import { stroke } from "../side.js";
 import { go, link, state } from "../state.js";
 
@@ -43,12 +43,12 @@ export function compare(root, page) {
     const last = (/** @type {string} */ run, /** @type {ScalarRow} */ { name, mode }) => number(scalars.find((row) => row.run === run && row.name === name && row.mode === mode)?.last.value);
     fill(body,
       h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link(both) }, "Scalars of both")),
-      folded("What differs besides the tensors", found.about, [{ title: "", cell: ([name]) => named(name) },
-        ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => clipped(row[i + 1] || "–") }))]),
-      charts,
+      h("div", { class: "tables" }, folded("What differs besides the tensors", found.about, [{ title: "", cell: ([name]) => named(name) },
+        ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {any[]} */ [, ...values]) => { const texts = values.map(textOf); return clipped((texts[0] === texts[1] ? JSON.stringify(values[i]) : texts[i]) || "–"); } }))]),
       folded("Last value of the scalars", scalars.filter((row, i) => scalars.findIndex(({ name, mode }) => name === row.name && mode === row.mode) === i), [
         { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, scalars.some(({ name, mode }) => name === row.name && mode !== row.mode) && ` · ${row.mode}`) },
-        ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))]),
+        ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))])),
+      charts,
       first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", at(a, first, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
       h("h3", {}, "Tensors"), table({
