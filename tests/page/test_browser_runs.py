@@ -782,6 +782,19 @@ def test_curves_are_in_sections_and_constant_ones_are_folded(url: str, tab: Any)
     assert tab.locator("details[data-title=train] h3").all_inner_texts() == ["train/loss", "train/accuracy"]
 
 
+def test_charts_that_are_alone_in_their_section_share_one(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(3):
+            run.log(dict.fromkeys(["loss", "time/step", "train/accuracy", "train/lr"], 1.0 / (1 + step)), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=scalars")
+        sections = {
+            each.get_attribute("data-title"): each.locator("h3").all_inner_texts()
+            for each in tab.locator("details.section").all()
+        }
+    assert sections == {"Scalars": ["loss", "time/step"], "train": ["train/accuracy", "train/lr"]}
+
+
 def test_the_tooltip_lists_the_curves_by_value_and_has_both_numbers_of_a_smooth_one(url: str, tab: Any) -> None:
     show(tab, url, 'view=scalars&runs=["run-00","run-04","run-09"]')
     chart = tab.locator(".uplot .u-over").first

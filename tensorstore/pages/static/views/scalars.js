@@ -63,12 +63,11 @@ export function scalars(root, page) {
 
   /** @param {State} now */
   function drawTools(now) {
-    const weight = Number(now.smooth ?? 0);
-    const said = (/** @type {number} */ value) => value ? value.toFixed(2) : "none";
-    const amount = h("span", {}, said(weight));
-    const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: weight, "aria-label": "smoothing",
-      oninput: () => { amount.textContent = said(Number(slider.value)); },
+    const amount = h("span");
+    const say = () => { amount.textContent = Number(slider.value) ? slider.value : "none"; };
+    const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: now.smooth ?? 0, "aria-label": "smoothing", oninput: say,
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
+    say();
     fill(tools,
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), "part of a name"),
       select("x axis", [["", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]], now.x ?? "", (x) => go({ x, full: null, zoom: null })),
@@ -135,7 +134,7 @@ export function scalars(root, page) {
   return { show };
 }
 
-/** Return charts by the part of their names before a slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
+/** Return charts by the part of their names before a slash, the important ones first. @param {ScalarRow[]} rows @param {State} now */
 function sectionsOf(rows, now) {
   const rank = rankOfSpecs(rows);
   const specs = specsOf(rows, now).sort((a, b) => rank(a) - rank(b));
@@ -144,7 +143,9 @@ function sectionsOf(rows, now) {
   // A loss that does not move is unexpected.
   const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && !changes(rows, spec));
   const others = specs.filter((spec) => !pinned.includes(spec) && !constants.includes(spec));
-  const sections = grouped(others, ({ title }) => title.slice(0, Math.max(0, title.indexOf("/"))));
+  const prefixOf = (/** @type {Spec} */ { title }) => title.slice(0, Math.max(0, title.indexOf("/")));
+  const prefixes = grouped(others, prefixOf);
+  const sections = grouped(others, (spec) => prefixes.get(prefixOf(spec))?.[1] ? prefixOf(spec) : "");
   const least = (/** @type {Spec[]} */ members) => Math.min(...members.map(rank));
   const ordered = [...sections].sort(([, a], [, b]) => least(a) - least(b));
   return [...(pinned.length ? [{ title: "Pinned", specs: pinned }] : []),
