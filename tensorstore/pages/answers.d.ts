@@ -647,7 +647,7 @@ type Ridgelines = (histograms: Histogram[], width: number, height: number, chose
 type DrawSide = (side: HTMLElement, info: Info, now: State, view: string, ofOne: boolean) => void;
 
 /** `numeric` is of each column. */
-type DrawPlot = (root: HTMLElement, answer: Answer, numeric: boolean[], info: Info, now: State) => void;
+type DrawPlot = (tools: HTMLElement, root: HTMLElement, answer: Answer, numeric: boolean[], info: Info, now: State) => void;
 
 /** `of` is what else it is a statistic of. */
 type PlaceSeries = (into: HTMLElement, height: number, series: Series, one: Statistic, of?: string) => () => void;

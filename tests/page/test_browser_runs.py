@@ -1340,6 +1340,8 @@ def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) ->
     tab.wait_for_selector("tbody tr")
     before = len(asked)
     ready(tab, lambda: tab.get_by_label("plot", exact=True).select_option("value"))
+    tools = [tab.get_by_role("button", name="CSV", exact=True), *map(tab.get_by_label, ("plot", "over"))]
+    assert len({round(each.first.bounding_box()["y"], -1) for each in tools}) == 1
     tab.locator(".plotted .u-over").hover()
     assert "value over at" in text(tab, ".plotted")
     assert {"run-00", "run-09"} <= set(text(tab, "#tooltip").split())

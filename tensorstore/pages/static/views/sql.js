@@ -67,7 +67,7 @@ export function sql(root, page) {
   function drawActions(named) {
     const many = page.info.runs.length > 1;
     const kept = history();
-    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen, title: "Ctrl+Enter" }, "Run"),
+    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"),
       many && !named && select("of", [["", "the ticked runs"], ["one", `only ${chosenRun(page.info, now).name}`], ["all", "all runs"]], now.of ?? "", (of) => go({ of }),
         "The views of several runs have the column run, and there is the view runs."),
       kept.length > 0 && select("history", [["", "earlier queries"], ...kept.map((value) => [value, value.replace(/\s+/g, " ").slice(0, 80)])], "", (text) => { if (text) go({ sql: text, query: null, sort: null }); }),
@@ -123,26 +123,26 @@ export function sql(root, page) {
   function drawAnswer(answer) {
     const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof numberOf(row[i]) === "number"));
     const plot = h("div", { class: "plotted" });
-    fill(body, plot,
-      toolbar(quiet(counted(answer.rows.length, "row"), answer.more && " (there are more; add a limit or a condition)"),
-        answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV")),
+    const about = toolbar(quiet(counted(answer.rows.length, "row"), answer.more && " (there are more; add a limit or a condition)"),
+      answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV"));
+    fill(body, about, plot,
       h("div", { class: "mono" }, table({ rows: answer.rows,
         columns: answer.columns.map((title, i) => ({ title, number: numeric[i], key: (row) => row[i], cell: (row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
-    drawPlot(plot, answer, numeric, page.info, now);
+    drawPlot(about, plot, answer, numeric, page.info, now);
   }
 
   return { show, grow: () => {} };
 }
 
 /** Draw a column of numbers over another one, a line for each combination of the texts. @type {DrawPlot} */
-function drawPlot(root, { columns, rows }, numeric, info, now) {
+function drawPlot(tools, root, { columns, rows }, numeric, info, now) {
   const numbers = columns.filter((_, i) => numeric[i]);
   if (numbers.length < 2) return;
   const over = numbers.includes(now.px) ? now.px : numbers[0];
   const of = numbers.includes(now.py) ? now.py : "";
-  root.append(toolbar(select("plot", [["", "nothing"], ...numbers], of, (py) => go({ py }, REPLACE)),
-    of && select("over", numbers, over, (px) => go({ px }, REPLACE))));
+  tools.append(select("plot", [["", "nothing"], ...numbers], of, (py) => go({ py }, REPLACE)));
   if (!of) return;
+  tools.append(select("over", numbers, over, (px) => go({ px }, REPLACE)));
   const [x, y] = [columns.indexOf(over), columns.indexOf(of)];
   const lines = grouped(rows.filter((row) => Number.isFinite(row[x])), (row) => row.filter((_, i) => !numeric[i]).map(textOf).join(", "));
   const drawn = [...lines].slice(0, MOST_LINES);
