@@ -741,6 +741,15 @@ def test_hyperparameters_are_drawn_against_a_metric(url: str, tab: Any, plot: st
     assert "run=run-" in tab.url
 
 
+def test_a_metric_of_one_run_that_would_hide_the_others_is_logarithmic(tmp_path: Path, tab: Any) -> None:
+    for number, loss in enumerate([0.3, 0.5, 12.0]):
+        with tensortrial.Run(tmp_path / f"run-{number}", metadata={"width": 2 + number}) as run:
+            run.log({"loss": loss})
+    with serving(tmp_path) as served:
+        show(tab, served, "view=runs&plot=scatter")
+        assert tab.locator("figure text[text-anchor=end]").all_text_contents() == ["1", "10"]
+
+
 def test_names_and_values_that_programs_use_themselves_are_shown_as_saved(tmp_path: Path, tab: Any) -> None:
     values = {"a": 10, "b": "auto", "c": 2, "d\x01": "5"}
     for number, (name, value) in enumerate(values.items()):

@@ -28,7 +28,7 @@ function scaleY({ logY = "0", lines }) {
   if (logY === "1") return { distr: 3, isCrowded };
   if (!sizes.length) return { distr: 1, range: [-1, 1] }; // uPlot's is 0 to 100
   const tops = held.map((each) => each.reduce((a, b) => Math.max(a, b), 0)).sort((a, b) => a - b);
-  const isHiding = positive && sizes.length === held.flat().length && most > 30 * tops[(tops.length - 1) >> 1]; // one line the others
+  const isHiding = positive && sizes.length === held.flat().length && most > 10 * tops[(tops.length - 1) >> 1]; // one line the others
   if (logY === "0" || sizes.length < 2 || (most < 1e4 * median && !isHiding)) return { distr: 1 };
   return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
@@ -69,7 +69,7 @@ export function together(xs) {
   return { x, spread };
 }
 
-/** Return a chart without what a logarithmic x axis cannot show. @param {Chart} chart @returns {Chart} */
+/** Return a chart without what a logarithmic x axis cannot show. @param {Chart} chart */
 function positive(chart) {
   const from = Array.from(chart.x).filter((x) => !(x > 0)).length;
   const cut = (/** @type {ArrayLike<any>} */ each) => Array.from(each).slice(from);

@@ -8,7 +8,7 @@ import { tooltip } from "./tooltip.js";
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/** Return an axis: numbers to scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {ColumnAxis} */
+/** Return an axis: numbers to scale, logarithmic over 1.5 decades, others evenly. @param {Column} column @param {Run[]} runs */
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value != null);
   const finite = values.filter(Number.isFinite);
@@ -17,7 +17,7 @@ function axisOf(column, runs) {
     place: (/** @type {Run} */ run) => { const at = place(column.value(run) ?? NaN); return Number.isFinite(at) ? at : null; } });
   if (finite.length && values.every((value) => typeof value === "number")) {
     let [low, high] = [Math.min(...finite), Math.max(...finite)];
-    const log = low > 0 && high / low > 100;
+    const log = low > 0 && high / low > 30;
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
     const map = (/** @type {number} */ value) => log ? Math.log10(value) : value;
     const distinct = [...new Set(finite)];
