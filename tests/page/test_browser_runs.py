@@ -632,6 +632,16 @@ def test_data_that_were_not_trained_on_are_the_first_metric_of_the_table(tmp_pat
         assert metrics == ["validation-logloss last", "validation-logloss best"]
 
 
+def test_the_table_of_runs_has_the_metric_of_most_runs(tmp_path: Path, tab: Any) -> None:
+    for number, name in enumerate(["accuracy", "accuracy", "validation-error"]):
+        with tensortrial.Run(tmp_path / f"run-{number}") as run:
+            run.log({"loss": 1.0, name: 0.5})
+    with serving(tmp_path) as served:
+        show(tab, served, "view=runs")
+        assert {"loss last", "accuracy last"} <= set(tab.locator("thead th").all_inner_texts())
+        assert "validation-error last" not in tab.locator("thead th").all_inner_texts()
+
+
 def test_the_best_value_of_a_loss_or_an_error_is_the_smallest(tmp_path: Path, tab: Any) -> None:
     best = {"acc": "3", "acc_loss": "1", "recall_error": "1", "score/rmse": "1", "mape": "1", "mAP": "3"}
     with tensortrial.Run(tmp_path / "run") as run:

@@ -190,8 +190,10 @@ export function runs(root, page) {
 
   /** Return the columns shown at first: a loss, another metric, metadata that differs. @param {Column[]} all @param {Run[]} rows */
   function defaultsOf(all, rows) {
-    const ranked = all.filter(({ key }) => key.startsWith("best ")).map(({ key }) => key.slice(5));
-    const metrics = [...ranked.slice(0, 1), ...ranked.filter((key) => rankOf(key, false) === 1).slice(0, 1)];
+    const ranked = all.filter(({ key }) => key.startsWith("best "));
+    const without = (/** @type {Column} */ { value }) => rows.filter((run) => value(run) == null).length;
+    const others = ranked.filter(({ key }) => rankOf(key.slice(5), false) === 1).sort((a, b) => without(a) - without(b));
+    const metrics = [...ranked.slice(0, 1), ...others.slice(0, 1)].map(({ key }) => key.slice(5));
     const differing = metadataKeys(rows).filter(({ differs }) => differs).slice(0, MOST_METADATA).map(({ key }) => `meta ${key}`);
     return [...(rows.every(({ ended }) => ended) ? [] : ["state"]), "steps", "started", "duration", ...metrics.flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
       ...(/** @type {const} */ (["tags", "note"])).filter((key) => rows.some((run) => run[key].length)),
