@@ -89,6 +89,13 @@ def test_nothing_is_wider_than_the_window(both: str, tab: Any, width: int) -> No
             picture(tab, f"{view}-wide")
 
 
+def test_a_count_of_findings_leaves_the_views_on_one_line_of_a_narrow_screen(both: str, tab: Any) -> None:
+    tab.set_viewport_size({"width": 390, "height": 844})
+    show(tab, both, "view=findings&run=faulty")
+    assert int(text(tab, ".badge").replace(",", "")) > 0
+    assert len({each.bounding_box()["y"] for each in tab.locator("nav a").all()}) == 1
+
+
 def test_the_overview_names_its_colors_and_marks_the_first_nan(both: str, tab: Any) -> None:
     show(tab, both, OVERVIEW)
     legend = text(tab, ".legend")

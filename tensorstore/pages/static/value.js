@@ -94,7 +94,7 @@ function picture(value, scale) {
   const palette = lookup(scale.kind);
   values.forEach((each, i) => { if (each !== null) pixels[i] = Number.isFinite(each) ? palette[indexOf(scale, each)] : pixelOf(NOT_FINITE); });
   context.putImageData(image, 0, 0);
-  const block = Math.max(1, Math.min(BLOCK, Math.floor(360 / columns), Math.floor(520 / rows)));
+  const block = Math.max(1, Math.min(BLOCK, Math.floor((innerWidth >= 2200 ? 720 : 360) / columns), Math.floor(520 / rows)));
   const side = (/** @type {number} */ blocks) => `${Math.max(blocks * block, Math.min(blocks * BLOCK, 120))}px`; // few in a row are wide, of many rows, too
   Object.assign(canvas.style, { width: side(columns), height: side(rows) });
   return canvas;
