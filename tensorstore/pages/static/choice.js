@@ -61,7 +61,7 @@ export function comparedNames(info, now) {
 /** Return the step that a text of the state is, null if it is none. @param {string | undefined} text */
 export const stepOf = (text) => text && Number.isSafeInteger(Number(text)) ? Number(text) : null;
 
-/** Return the range of steps that the state shows, all if it has none of a mode. @param {State} now @param {ModeSteps} [mode] @returns {Span} */
+/** Return the range of steps that the state shows, all if it has none of a mode. @param {State} now @param {ModeSteps} [mode] */
 export function rangeOf(now, mode) {
   const [from, to] = [now.from, now.to].map(stepOf);
   const [low, high] = [from ?? -Infinity, to ?? Infinity];
@@ -90,20 +90,20 @@ export function toggled(text, member) {
   return next.length ? next : null;
 }
 
-/** Return the keys of metadata, those that differ first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
+/** Return the keys of metadata, those that differ first. @param {Run[]} runs */
 export function metadataKeys(runs) {
   const known = [...new Set(runs.flatMap(({ metadata }) => Object.keys(metadata)))];
   const keys = known.map((key) => ({ key, differs: new Set(runs.map(({ metadata }) => JSON.stringify(metadata[key]))).size > 1 }));
-  return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
+  return keys.sort((a, b) => Number(b.differs) - Number(a.differs));
 }
 
-/** Return the numbers of runs' colors: their order by start, or that of their groups. @param {Info} info @param {State} now @returns {(run: string) => number} */
+/** Return the numbers of runs' colors: their order by start, or that of their groups. @param {Info} info @param {State} now */
 export function colorsOf(info, now) {
   const oldest = newestFirst(info).reverse();
   const group = (/** @type {Run} */ run) => JSON.stringify(run.metadata[now.group] ?? null);
   const groups = now.group ? [...new Set(oldest.map(group))] : [];
   const places = new Map(oldest.map((run, i) => [run.name, now.group ? groups.indexOf(group(run)) : i]));
-  return (name) => places.get(name) ?? 0;
+  return (/** @type {string} */ name) => places.get(name) ?? 0;
 }
 
 /** Return a button that adds something to a list of the state, or removes it. @param {string} key of the list @param {string} member @param {State} now @param {string} label */
@@ -127,7 +127,7 @@ export function modeAndWorker(run, { mode, worker }) {
     run.workers.length > 1 && select("worker", [["", "all"], ...run.workers], worker, (to) => go({ worker: to }))];
 }
 
-/** Return what is chosen of a run. @param {Run} run @param {State} now @returns {Choice} */
+/** Return what is chosen of a run. @param {Run} run @param {State} now */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";

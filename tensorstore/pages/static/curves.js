@@ -34,10 +34,10 @@ function zoomOf(now, xs) {
 /** Return whether a scalar changes in one of the runs. @param {ScalarRow[]} rows @param {Spec} spec */
 export const changes = (rows, { names }) => rows.some((row) => names.includes(row.name) && !isConstant(row));
 
-/** Return how early a chart is shown. @param {ScalarRow[]} rows @returns {(spec: Spec) => number} */
+/** Return how early a chart is shown. @param {ScalarRow[]} rows */
 export function rankOfSpecs(rows) {
   const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
-  return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
+  return (/** @type {Spec} */ { names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
 }
 
 /** Draw curves into a panel: a color for each run, dashes for its scalars and modes; of one run, colors. @type {DrawCurves} */

@@ -53,7 +53,7 @@ export function skeleton(height) {
 /** Return what says an error. @param {unknown} error */
 export const failure = (error) => h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error));
 
-/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
+/** Return a name that lines break between its parts. @param {string} name */
 export const breakable = (name) => name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 
 /** Return a text of two lines at most. @param {string} text */

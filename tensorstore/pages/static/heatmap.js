@@ -267,7 +267,7 @@ export class Heatmap {
     context.strokeRect(from - 0.5, y - 0.5, Math.max(3, to - from), Math.max(3, tall));
   }
 
-  /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
+  /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y */
   cellAt(x, y) {
     const { model, plot } = this;
     if (y < plot.top || y >= plot.top + plot.height) return null;

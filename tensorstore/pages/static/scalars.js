@@ -1,6 +1,6 @@
 /** What the names and values of scalars say of them. */
 
-const KINDS = [/loss|perplexity|nll/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
+const KINDS = [/loss|perplexity|nll/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i, /^/];
 const LOWER_IS_BETTER = /loss|perplexity|nll|error|mse|mae|mape/i;
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
@@ -15,11 +15,7 @@ export const metricOf = (name) => name.replace(OF_DATA, "") || name;
 export const isHeldOut = (name) => /val|test/i.test(OF_DATA.exec(name)?.[0] ?? "");
 
 /** Return how early a scalar is shown: losses, metrics, learning rates, others. @param {string} name @param {boolean} isLoss whether it was saved as one */
-export function rankOf(name, isLoss) {
-  if (isLoss) return 0;
-  const found = KINDS.findIndex((kind) => kind.test(name));
-  return found < 0 ? KINDS.length : found;
-}
+export const rankOf = (name, isLoss) => isLoss ? 0 : KINDS.findIndex((kind) => kind.test(name));
 
 /** Return whether a scalar has one finite value at several steps. @param {ScalarRow} row */
 export const isConstant = ({ min, max, last, steps }) => steps > 1 && min !== null && min === max && last.value === min;

@@ -14,9 +14,8 @@ export function drawSide(side, info, now, view, ofOne) {
   const names = new Set(ticked.map(({ name }) => name));
   const chosen = ofOne ? [chosenRun(info, now).name] : view === "compare" ? comparedNames(info, now) : [];
   const pinned = new Set(listOf(now.pinned));
-  const found = listedRuns(info, now);
   const hidden = info.runs.filter((run) => isHidden(run, now)).length;
-  const listed = [...found.filter((run) => pinned.has(run.name)), ...found.filter((run) => !pinned.has(run.name))];
+  const listed = listedRuns(info, now).sort((a, b) => Number(pinned.has(b.name)) - Number(pinned.has(a.name)));
   const keys = metadataKeys(info.runs).map(({ key }) => key);
   const color = colorsOf(info, now);
   const list = h("ul");

@@ -182,7 +182,7 @@ function branches(of, names, shown) {
   }));
 }
 
-/** Return the histogram of a tensor that is nearest to a step. @param {At} query @returns {Promise<Histogram | undefined>} */
+/** Return the histogram of a tensor that is nearest to a step. @param {At} query */
 async function histogramAt({ step: wanted, ...query }) {
   const step = nearest((await load("tensor", query)).steps, wanted);
   const found = await load("histograms", { ...query, from: step, to: step, count: 1 });
