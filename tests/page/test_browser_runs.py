@@ -1586,6 +1586,15 @@ def test_the_overview_of_a_run_without_problems_has_its_first_remark(tmp_path: P
         assert "validation-loss" in text(tab, ".diagnosed.remarked")
 
 
+def test_a_report_says_which_step_a_histogram_is_of(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step, value in enumerate([np.arange(8.0), np.full(8, np.nan)]):
+            run.save_tensor("w", value, step=step)
+    report(tmp_path / "run", tmp_path / "report.html")
+    show(tab, (tmp_path / "report.html").as_uri(), "view=tensor")
+    assert "run at step 0" in text(tab, ".panel:has-text('Distribution at step 1')")
+
+
 def test_a_report_counts_many_runs_without_a_problem(tmp_path: Path, tab: Any) -> None:
     for number in range(10):
         with tensortrial.Run(tmp_path / f"run-{number}") as run:

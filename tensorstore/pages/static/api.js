@@ -27,7 +27,7 @@ export const unlessMissing = (loading) => loading.catch((error) => {
   return undefined;
 });
 
-/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] as those of `link` @param {boolean} [changes] whether it changes something @returns {Promise<any>} */
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] as those of `link` @param {boolean} [changes] whether it changes something */
 async function fetchJson(path, parameters = {}, changes = false) {
   const query = link({ ...parameters, ...(embedded && NO_RESOLUTION) }, {}).slice(1);
   const address = `api/${path}${query && `?${query}`}`;

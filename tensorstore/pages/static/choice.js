@@ -68,7 +68,7 @@ export function rangeOf(now, mode) {
   return mode && low < high && low <= mode.last && high > mode.first ? { from, to } : { from: null, to: null };
 }
 
-/** Return what the state holds as JSON, null if it is none. @param {string | undefined} text @returns {any} */
+/** Return what the state holds as JSON, null if it is none. @param {string | undefined} text */
 export function held(text) {
   try {
     return JSON.parse(text ?? "null");
@@ -77,7 +77,7 @@ export function held(text) {
   }
 }
 
-/** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
+/** Return the list of texts that the state holds as JSON. @param {string | undefined} text */
 export function listOf(text) {
   const list = held(text);
   return Array.isArray(list) ? list.map(String) : [];

@@ -121,7 +121,7 @@ export function tensor(root, page) {
     const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: Array.from(each.counts, (_, i) => (each.edges[i] + each.edges[i + 1]) / 2) }] : []));
     const { x, spread } = together(held.map((each) => each.x));
     if (held.length) draw(inside, { x, unit: "number", height: TALL, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
-    inside.append(...found.map((each, i) => (each instanceof Element ? each : each ? "" : note(`${runs[i]} has no histogram near this step.`))));
+    inside.append(...found.map((each, i) => (each instanceof Element ? each : each?.step === query.step ? "" : note(each ? `${runs[i]} at step ${count(each.step)}` : `${runs[i]} has no histogram near this step.`))));
   }
 
   /** @param {Histogram[]} histograms @param {OfTensor & Span} query */
