@@ -158,11 +158,11 @@ class Hook(CalledHook):
             name = f"{data}-{found[0]}"
             collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
             try:
-                values = list(found[1])
+                numbers = list(found[1])
             except Exception as exc:  # noqa: BLE001 - the user's data or loss may not fit the model
                 self.recorder.refuse(name, UnsupportedValue(f"it cannot be computed: {message_of(exc)}"))
                 continue
-            for stage, value in enumerate(values):
+            for stage, value in enumerate(numbers):
                 self.recorder.save_scalars([(name, value)], step=first_step + stage, mode=mode)
 
     def _check(self, model: Any, method: str) -> None:
