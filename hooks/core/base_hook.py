@@ -243,7 +243,7 @@ class BaseHook:
         self._save_named(self._save_scalars, [(name, value)], sm_metric, timestamp, step=step, mode=mode)
 
     @guarded
-    def log(self, values: Mapping[str, Any], *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
+    def log(self, values: Mapping[str, Any], step: int | None = None, *, mode: ModeKeys | str | None = None) -> None:
         """Save several numbers, each as `save_scalar` does.
 
         Args:

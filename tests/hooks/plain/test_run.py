@@ -26,7 +26,7 @@ def values(out: str, name: str) -> dict[int, float]:
 def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
     with Run(out, metadata={"lr": 0.1}) as run:
         for step in (0, 10, 20):
-            run.log({"loss": 1 / (step + 1), "accuracy": np.float32(0.5)}, step=step)
+            run.log({"loss": 1 / (step + 1), "accuracy": np.float32(0.5)}, step)
             run.save_tensor("weights", np.full((2, 3), step), step=step)
         run.save_tensor("late", np.arange(100_000), step=10)
     trial = create_trial(out)

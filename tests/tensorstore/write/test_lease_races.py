@@ -195,7 +195,7 @@ def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_publishe
         publish(self)
         if self.path.startswith(published) and slow and slow.pop():
             second.hold_step(20_000)  # whose index file is in another folder
-            second.save_scalar("x", 1.0)
+            second.save_scalars([("x", 1.0)])
             second.close()
             wait_until(lambda: has_noticed_its_successor(first))
 
