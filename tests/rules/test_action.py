@@ -105,9 +105,9 @@ def test_a_number_that_is_not_finite_is_text_in_json(tmp_path: Path, serve: Any)
     server, trial = serve(500, 200, 200), tensortrial.create_trial(tmp_path / "run")
     rule = LossNotDecreasing(trial, num_steps=1, action_str=Webhook(server.url, pause=0.2))
     # A watch ends once its actions have ended.
-    assert [finding.to_json()["observed"] for finding in watch(trial, [rule])] == ["-inf", "nan"]
+    assert [finding.to_json()["observed"] for finding in watch(trial, [rule])] == ["inf", "nan"]
     observed = [finding["observed"] for body in server.received for finding in body["findings"]]
-    assert observed == ["-inf", "-inf", "nan"]
+    assert observed == ["inf", "inf", "nan"]
 
 
 def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
