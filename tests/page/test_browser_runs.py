@@ -1465,7 +1465,7 @@ def test_the_keyboard_keeps_its_place_where_a_view_is_drawn_again(url: str, tab:
         ("tensor", "button[title='The saved step before']"),
         ("tensor", ".u-over"),
         ("compare", "button:has-text('Swap')"),
-        ("sql", "button[title='Ctrl+Enter']"),
+        ("sql", "main button:text-is('Run')"),
     ):
         show(tab, url, f"view={view}")
         used = tab.locator(control).first
