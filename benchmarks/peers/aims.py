@@ -62,7 +62,7 @@ def _aims(found: dict[str, Any]) -> Iterator[Aim]:
 
 def _ahead(what: str, rivals: list[float], own: float) -> Iterator[Aim]:
     """The time of the fastest peer over our own."""
-    if rivals:
+    if rivals := [time for time in rivals if time > 0]:  # what is not less than the noise
         yield Aim(f"{what}: time of the fastest peer over ours", min(rivals) / own, 1, at_least=True)
 
 

@@ -154,6 +154,8 @@ def _cell(column: Column, rounds: Sequence[Found], name: str, has_spread: bool) 
     values = [value for value in measured if value is not None]
     if not values:
         return NOT_OFFERED
+    if statistics.median(values) <= 0:  # the short run took longer than the long one
+        return "less than the noise"
     text = column.form(statistics.median(values))
     ratios = _ratios(column.figure, rounds, name)
     if name == OURS or not column.is_compared or not ratios:
