@@ -1,4 +1,4 @@
-"""An event and a condition that Ctrl-C leaves usable.
+"""An event and a condition that Ctrl-C leaves usable, and a delay of Ctrl-C.
 
 A Ctrl-C may come between any two instructions of Python. Inside a method of `threading.Event`, it leaves a lock locked,
 for which every thread then waits forever. So these wait by the calls of one lock, which are in C.
@@ -6,8 +6,11 @@ for which every thread then waits forever. So these wait by the calls of one loc
 
 from __future__ import annotations
 
+import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 
 class Event:
@@ -41,3 +44,29 @@ class Condition(threading.Condition):
             if not self._is_owned():  # type: ignore[attr-defined]
                 self.acquire()
             raise
+
+
+@contextmanager
+def delayed_ctrl_c() -> Iterator[None]:
+    """Let a Ctrl-C that comes inside the block take effect at its end. A second one takes effect at once."""
+    # Python handles signals in the main thread only.
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if is_main else None
+    if not callable(handler):  # ignored, or handled in C
+        yield
+        return
+    came = 0
+
+    def delay(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came += 1
+        if came > 1:
+            handler(number, frame)
+
+    try:
+        signal.signal(signal.SIGINT, delay)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)

@@ -163,19 +163,15 @@ class StepClock:
         self.count(step)
         self.step, self.is_ahead = step, is_ahead
 
-    def close(self) -> Step | None:
-        """Close the open step and return it, if there is one."""
+    def close(self) -> None:
+        """Close the open step, if there is one."""
         if self.step is not None and self._checkpoint.writes:
             self._checkpoint.keep(self.newest())
-        return self._take()
-
-    def _take(self) -> Step | None:
-        step, self.step, self.is_ahead = self.step, None, False
-        return step
+        self.step, self.is_ahead = None, False
 
     def withdraw(self) -> None:
         """Take back the open step, which did not happen. The next one gets its number."""
-        step = self._take()
+        step, self.step, self.is_ahead = self.step, None, False
         if step is not None:
             self._global_step -= 1
             self.mode_steps[step.mode] -= 1

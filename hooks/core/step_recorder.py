@@ -15,6 +15,7 @@ from tensortrial.config.reduction_config import ReductionConfig, check_reduction
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, RunExists, TrainingStopped, WorkerClaimed, shown
 from tensortrial.format.record import BatchBuffers, Step
+from tensortrial.interrupts import delayed_ctrl_c
 from tensortrial.mode import ModeKeys
 from tensortrial.truth import is_switched_on
 
@@ -376,13 +377,14 @@ class StepRecorder:
             self.run.duty.decide()
             self.active = self.run.duty.saves
         if self.active:
-            close_at_exit(self)
-            self.planner.refresh()
-            self.run.claim()
-            self.clock.continue_after(self.run.progress)
-            self._batch_buffers = BatchBuffers()
-            if self._system is not None:
-                self._system.start(self.run.out_dir, self.run.duty)
+            with delayed_ctrl_c():  # a claim that it interrupts leaves a run that is never ended
+                close_at_exit(self)
+                self.planner.refresh()
+                self.run.claim()
+                self.clock.continue_after(self.run.progress)
+                self._batch_buffers = BatchBuffers()
+                if self._system is not None:
+                    self._system.start(self.run.out_dir, self.run.duty)
 
     def _newest_step(self) -> int:
         return self.clock.newest()[ModeKeys.GLOBAL]

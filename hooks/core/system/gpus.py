@@ -16,8 +16,7 @@ class Gpus:
     def __init__(self, nvml: ModuleType) -> None:
         """`nvml` is the module `pynvml`, initialized."""
         self._nvml = nvml
-        count: int = nvml.nvmlDeviceGetCount()
-        self._gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        self._gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
     def read(self) -> dict[str, float]:
         """Return what each GPU reports. One that lacks a sensor, or is divided into instances, reports less."""

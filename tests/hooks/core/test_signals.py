@@ -22,6 +22,8 @@ from night import signals
 from support.plain_hook import Hook
 from support.programs import run, start, start_cold
 from tensortrial import Run, create_trial, forking, interrupts
+from tensortrial.hooks.core import run_writer, step_recorder
+from tensortrial.write import claim, lease, writer
 
 BEGINNING = """
     import asyncio, ctypes, glob, os, signal, sys, threading, time
@@ -446,7 +448,7 @@ def is_interrupted(call: Callable[[], object], moment: int, files: Container[str
         left -= event in ("call", "c_return") and (not files or frame.f_code.co_filename in files)
         if not left:
             sys.setprofile(None)
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     try:
         sys.setprofile(interrupt)
@@ -516,3 +518,22 @@ def test_a_step_opened_by_a_value_is_the_next_to_begin_at_whatever_moment_ctrl_c
     found = trial.tensor("x").values()
     assert found.pop(max(found)) == moment
     assert found == trial.tensor("y").values()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("on_exists", ["fail", "number"])
+def test_a_hook_saves_to_its_run_at_whatever_moment_of_the_first_step_ctrl_c_comes(
+    tmp_path: Path, on_exists: str
+) -> None:
+    claiming = {each.__file__ for each in (step_recorder, run_writer, claim, lease, writer)}
+    for moment in count(1):
+        out = str(tmp_path / str(moment))
+        hook = Hook(out, environment=False, on_exists=on_exists)
+        interrupted = is_interrupted(partial(hook.save_scalar, "x", 1), moment, claiming)
+        hook.save_scalar("x", 2)
+        hook.close()
+        assert create_trial(out).tensor("x").values() == {0: 2.0}
+        assert create_trial(out).loaded_all_steps
+        if not interrupted:
+            break
+    assert moment > 10
