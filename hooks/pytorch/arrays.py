@@ -114,6 +114,10 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         elif tensor.is_quantized or (not plain and type(tensor).dequantize is not torch.Tensor.dequantize):
             tensor = tensor.dequantize()
         tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        if not plain and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            tensor = tensor.clone()  # waits for the result of a collective operation
+            if type(tensor) not in PLAIN:
+                raise UnsupportedValue(f"a {type(tensor).__name__} cannot be read: its clone is no plain tensor")
         if type(tensor) in PLAIN and not tensor.untyped_storage().nbytes() and tensor.numel():
             raise UnsupportedValue("its memory is freed, as by code that moves parameters elsewhere between their uses")
         return tensor

@@ -127,6 +127,18 @@ def test_a_value_whose_class_raises_an_error_is_left_out(
     assert closed(hook).tensor_names() == ["other"]
 
 
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("size", [2, 100_000])
+def test_a_masked_tensor_is_left_out_whatever_its_size(
+    make_hook: Any, out: str, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    masked = torch.masked.masked_tensor(torch.ones(size), torch.arange(size) > 0)
+    assert not run_with(make_hook, out, masked).has_tensor("odd_output_0")
+    text = "tensor 'odd_output_0' is not saved: a MaskedTensor cannot be read: its clone is no plain tensor"
+    assert logged(caplog) == [text]
+
+
 class Slots:
     __slots__ = ("first", "second")
 
