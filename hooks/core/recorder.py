@@ -230,22 +230,23 @@ class Recorder(StepRecorder):
     ) -> None:
         """Keep numbers at a step; see `BaseHook.save_scalar`. Raises ConfigurationError for a bad step or mode."""
         kept, saved_at, sm_metric = dict[str, float](), time.time_ns(), boolean("sm_metric", sm_metric)
-        for name, value in numbers:
-            try:
-                check_name(name)
-                saved_at = saved_at if timestamp is None else as_nanoseconds(timestamp)
-                kept[name] = value if type(value) is float else as_number(value, self.errors_of_training)
-            except UnsupportedValue as exc:
-                self.refuse(name, exc)
-        with self._lock:
-            at = self._step_to_save_into(step, mode) if kept else None
-            if at is not None:
-                batch = at.scalar_batch()
-                if self.clock.is_ahead and (again := kept.keys() & {plan.name for plan in batch.plans}):
-                    self.failures.warn_of_repetition(min(again))
-                plans = [self.scalar_plan(name, sm_metric) for name in kept]
-                batch.add(plans, tuple(kept.values()), (saved_at,) * len(kept))
-                self.called_steps.enqueue(at)
+        try:
+            for name, value in numbers:
+                try:
+                    check_name(name)
+                    saved_at = saved_at if timestamp is None else as_nanoseconds(timestamp)
+                    kept[name] = value if type(value) is float else as_number(value, self.errors_of_training)
+                except UnsupportedValue as exc:
+                    self.refuse(name, exc)
+        finally:  # also those before a number that raises an error of training
+            with self._lock:
+                if kept and (at := self._step_to_save_into(step, mode)) is not None:
+                    batch = at.scalar_batch()
+                    if self.clock.is_ahead and (again := kept.keys() & {plan.name for plan in batch.plans}):
+                        self.failures.warn_of_repetition(min(again))
+                    plans = [self.scalar_plan(name, sm_metric) for name in kept]
+                    batch.add(plans, tuple(kept.values()), (saved_at,) * len(kept))
+                    self.called_steps.enqueue(at)
 
     def save_tensor(
         self,
