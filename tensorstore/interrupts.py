@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from typing import Any
 
 
 class Event:
@@ -55,13 +55,12 @@ def delayed_ctrl_c() -> Iterator[None]:
     if not callable(handler):  # ignored, or handled in C
         yield
         return
-    came = 0
+    came = list[Any]()
 
-    def delay(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        came += 1
-        if came > 1:
-            handler(number, frame)
+    def delay(*arguments: Any) -> None:
+        came.append(arguments)
+        if len(came) > 1:
+            handler(*arguments)
 
     try:
         signal.signal(signal.SIGINT, delay)

@@ -412,32 +412,6 @@ def test_a_run_whose_closing_ctrl_c_interrupts_is_closed_at_exit(tmp_path: Path)
     assert trial.loaded_all_steps
 
 
-def test_a_run_whose_end_ctrl_c_interrupts_is_closed_by_another_call(tmp_path: Path) -> None:
-    script = """
-        import signal, sys
-        from support.plain_hook import Hook
-        from tensortrial.write.writer import Writer
-
-        hook = Hook("run", environment=False)
-        hook.save_scalar("x", 1)
-        writes_end = Writer._write_end.__code__
-
-        def interrupt(frame, event, argument):
-            if frame.f_code is writes_end:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-
-        sys.settrace(interrupt)
-        try:
-            hook.close()
-        except KeyboardInterrupt:
-            print("interrupted")
-        hook.close()
-    """
-    assert run(script, tmp_path).stdout == "interrupted\n"
-    assert create_trial(str(tmp_path / "run")).loaded_all_steps
-
-
 def is_interrupted(call: Callable[[], object], moment: int, files: Container[str] = ()) -> bool:
     """Interrupt a call by Ctrl-C at one of its moments, or of those in some files. Return False if it has fewer."""
     left = moment
@@ -484,8 +458,8 @@ def test_ctrl_c_at_any_moment_of_a_step_leaves_a_whole_run_of_right_values(tmp_p
 
 
 @pytest.mark.timeout(300)
-def test_ctrl_c_at_any_moment_of_a_wait_leaves_a_run_that_another_call_closes(tmp_path: Path) -> None:
-    waiting = {threading.__file__, interrupts.__file__, forking.__file__}
+def test_ctrl_c_at_any_moment_of_the_end_leaves_a_run_that_another_call_closes(tmp_path: Path) -> None:
+    waiting = {each.__file__ for each in (threading, interrupts, forking, writer)}
     for moment in count(1):
         out = str(tmp_path / str(moment))
         run = Run(out, environment=["command"], flush_seconds=1000)
