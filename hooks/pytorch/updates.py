@@ -9,6 +9,7 @@ import torch
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
 from ..core.recorder import Recorder
@@ -104,7 +105,10 @@ class Updates:
             if name is None or id(parameter) in self._before or parameter.grad is None:
                 continue
             if self._recorder.planner.plan(f"update/{name}") is not None:
-                self._before[id(parameter)] = name, local_part(parameter).clone()
+                try:
+                    self._before[id(parameter)] = name, local_part(parameter).clone()
+                except UnsupportedValue as exc:
+                    self._recorder.refuse(f"update/{name}", exc)
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
         """Record the changes of the optimizer's step, and free the copies."""

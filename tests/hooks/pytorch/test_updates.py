@@ -267,3 +267,35 @@ def test_a_parameter_of_one_element_has_moments(make_hook: Any, shape: tuple[int
     optimizer.step()
     names = [name for name in closed(hook).tensor_names() if name.startswith("moment/")]
     assert names == ["moment/exp_avg/Scale_weight", "moment/exp_avg_sq/Scale_weight"]
+
+
+class Wrapper(torch.Tensor):  # type: ignore[misc, name-defined]
+    """A parameter whose values are in another tensor."""
+
+    @staticmethod
+    def __new__(cls, values: Any) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype)
+        made.values_inside = values
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*(getattr(each, "values_inside", each) for each in args), **(kwargs or {}))
+        return cls(result) if function in (torch.ops.aten.detach.default, torch.ops.aten.clone.default) else result
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_parameter_that_cannot_be_copied_leaves_the_updates_of_others(make_hook: Any) -> None:
+    net = seeded()
+    net.scale = nn.Parameter(Wrapper(torch.ones(64)))
+    net.register_forward_pre_hook(lambda module, args: (args[0] * module.scale,))
+    hook = make_hook(include_collections=["updates"])
+    hook.register_module(net)
+    optimizer = torch.optim.SGD([net.scale, *net.fc1.parameters()], lr=0.1)
+    hook.register_optimizer(optimizer)
+    loss_of(net).backward()
+    optimizer.step()
+    assert hook.recorder.active
+    trial = closed(hook)
+    assert trial.has_tensor("update/Net_fc1.weight")
+    assert not trial.has_tensor("update/Net_scale")
