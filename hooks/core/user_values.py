@@ -27,6 +27,8 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
     if value is None:
         raise UnsupportedValue("a tensor must be numbers, an array or a tensor, got None")
     try:
+        if np.ma.is_masked(value):
+            raise UnsupportedValue("a tensor has no mask, got a masked array: fill it, as by filled(numpy.nan)")
         return text_of(convert(value))
     except UnsupportedValue:
         raise

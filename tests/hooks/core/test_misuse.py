@@ -80,6 +80,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a lone surrogate in a tensor's name": lambda hook: hook.save_tensor(LONE, np.ones(2)),
     "a tensor's name that is no text": lambda hook: hook.save_tensor(None, np.ones(2)),
     "an image's name that has no hash": lambda hook: hook.save_image(["x"], np.ones((2, 2))),
+    "a masked array": lambda hook: hook.save_tensor("x", np.ma.array([1.0, 2.0], mask=[False, True])),
     "a tensor of objects": lambda hook: hook.save_tensor("x", np.array([object()])),
     "an unknown keyword to save_tensor": lambda hook: hook.save_tensor("x", np.ones(2), collection="mine"),
     "a lone surrogate in a collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [LONE]),
