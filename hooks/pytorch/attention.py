@@ -11,6 +11,8 @@ import torch
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from tensortrial.errors import UnsupportedValue
+
 from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.recorder import guarded
 from .hook import Hook
@@ -72,7 +74,10 @@ class _AttentionMode(TorchFunctionMode):
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
             query, key, named = read(args, options)
-            if query.dim() < 3:
+            if query.is_nested:
+                self.recorder.refuse(ATTENTION, UnsupportedValue("the queries are a nested tensor"))
+                return
+            if query.dim() < 3 or not query.numel() or not key.numel():
                 return
             with torch.autocast(query.device.type, enabled=False):
                 largest, entropy = _measured(query.detach(), key.detach(), named)
@@ -82,7 +87,10 @@ class _AttentionMode(TorchFunctionMode):
 def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """Return the queries, the keys and the options of a call of scaled_dot_product_attention."""
     named = {**dict(zip(_ARGUMENTS, args, strict=False)), **options}
-    return named.pop("query"), named.pop("key"), named
+    query, mask = named.pop("query"), named.get("attn_mask")
+    if hasattr(mask, "_materialize"):  # a CausalBias, whose memory is not the mask and whose module imports the compiler
+        named["attn_mask"] = mask._materialize(query.device)
+    return query, named.pop("key"), named
 
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
@@ -92,6 +93,33 @@ def test_logits_under_autocast_are_in_single_precision(make_hook: Any, out: str)
     hook.close()
     largest, _ = expected(q, k, {})
     np.testing.assert_allclose(create_trial(out).tensor("attention/0/logit_max").value(0), largest, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("bias", "diagonal"), [(causal_upper_left, 0), (causal_lower_right, 3)])
+def test_a_causal_bias_is_the_mask_that_it_stands_for(make_hook: Any, bias: Any, diagonal: int) -> None:
+    q, k, v = values(queries=4)
+    model, hook = Attend(attn_mask=bias(4, 7)), make_hook()
+    hook.register_module(model)
+    with tt.attention_statistics(hook):
+        model(q, k, v)
+    largest, entropy = expected(q, k, {"attn_mask": torch.ones(4, 7, dtype=torch.bool).tril(diagonal)})
+    trial = closed(hook)
+    np.testing.assert_allclose(trial.tensor("attention/0/logit_max").value(0), largest, rtol=1e-4)
+    np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(0), entropy, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_attention_of_no_positions_and_of_nested_tensors_is_left_out(make_hook: Any, caplog: Any) -> None:
+    model, hook = Attend(), make_hook()
+    hook.register_module(model)
+    nested = torch.nested.nested_tensor([torch.ones(2, 3, 4), torch.ones(5, 3, 4)], layout=torch.jagged)
+    with tt.attention_statistics(hook):
+        model(*values())
+        model(*values(queries=0, keys=0))
+        model(*[nested.transpose(1, 2)] * 3)
+    assert closed(hook).tensor("attention/0/entropy").steps() == [0]
+    assert caplog.messages == ["tensor 'attention' is not saved: the queries are a nested tensor"]
 
 
 HIDDEN = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
