@@ -6,7 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,9 +26,13 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
 # the rest.
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
+Entered: TypeAlias = dict[int, list[Any]]
+"""Containers by their ids, each as often as it was entered."""
+_MOST_TIMES = 8
+
 
 def tensors_in(
-    value: Any, key: str | None = None, above: tuple[int, ...] = ()
+    value: Any, key: str | None = None, above: tuple[int, ...] = (), entered: Entered | None = None
 ) -> Iterator[tuple[str | None, torch.Tensor]]:
     """Yield the tensors in a module's inputs or outputs, with their keys.
 
@@ -36,15 +40,24 @@ def tensors_in(
         value: A tensor, or a container of tensors and other containers. One that contains itself is entered once.
         key: The key of `value`. A tensor that is identified by its position has none.
         above: The ids of the containers that `value` is in.
+        entered: The containers that were entered before.
 
     Raises:
         UnsupportedValue: A container cannot be read.
     """
+    entered = {} if entered is None else entered
     if isinstance(value, torch.Tensor):
         yield key, value
-    elif id(value) not in above:
+    elif _enters(value, above, entered):
         for name, each in _read(_members(value, key), value):
-            yield from tensors_in(each, name, (*above, id(value)))
+            yield from tensors_in(each, name, (*above, id(value)), entered)
+
+
+def _enters(value: Any, above: tuple[int, ...], entered: Entered) -> bool:
+    """Return whether to enter a container. The objects of a graph lead to one another in too many ways for all."""
+    times = entered.setdefault(id(value), [])
+    times.append(value)  # keeps it alive, so that no other one gets its id
+    return id(value) not in above and len(times) <= _MOST_TIMES
 
 
 def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
@@ -64,13 +77,14 @@ def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
             yield _joined(key, position) if has_numbers or key is not None else None, each
 
 
-def hiding_in(value: Any, above: tuple[int, ...] = ()) -> Iterator[type[Any]]:
+def hiding_in(value: Any, above: tuple[int, ...] = (), entered: Entered | None = None) -> Iterator[type[Any]]:
     """Yield the classes of objects whose tensors `tensors_in` does not find: sets, and objects with attributes."""
-    if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or id(value) in above:
+    entered = {} if entered is None else entered
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or not _enters(value, above, entered):
         return
     members = [each for _, each in _read(_members(value, None), value)]
     for each in members:
-        yield from hiding_in(each, (*above, id(value)))
+        yield from hiding_in(each, (*above, id(value)), entered)
     if not members and any(isinstance(each, torch.Tensor) for each in _read(_hidden(value), value)):
         yield type(value)
 

@@ -184,6 +184,14 @@ def test_a_list_that_contains_itself_is_entered_once(make_hook: Any, out: str) -
     assert not trial.has_tensor("odd_output_1")
 
 
+def test_objects_of_a_graph_are_entered_a_few_times(make_hook: Any, out: str) -> None:
+    nodes = [SimpleNamespace(x=torch.ones(1)) for _ in range(12)]
+    for node in nodes:
+        node.near = list(nodes)
+    names = run_with(make_hook, out, nodes).tensor_names(regex="^odd_output_")
+    assert len(nodes) <= len(names) < 10 * len(nodes)
+
+
 class TestNested:
     def nested(self, *shapes: Any, layout: Any = torch.jagged) -> Any:
         members = [torch.arange(float(np.prod(shape))).reshape(shape) for shape in shapes]
