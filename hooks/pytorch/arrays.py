@@ -29,6 +29,8 @@ PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 Entered: TypeAlias = dict[int, list[Any]]
 """Containers by their ids, each as often as it was entered."""
 _MOST_TIMES = 8
+_LEAVES = frozenset({int, float, bool, str, bytes, type(None)})
+"""The classes of values that have no members. A list may have a million of them."""
 
 
 def tensors_in(
@@ -48,16 +50,17 @@ def tensors_in(
     entered = {} if entered is None else entered
     if isinstance(value, torch.Tensor):
         yield key, value
-    elif _enters(value, above, entered):
-        for name, each in _read(_members(value, key), value):
+    elif type(value) not in _LEAVES and id(value) not in above:
+        members = _read(_members(value, key), value)
+        for name, each in members if members and _enters(value, entered) else ():
             yield from tensors_in(each, name, (*above, id(value)), entered)
 
 
-def _enters(value: Any, above: tuple[int, ...], entered: Entered) -> bool:
+def _enters(value: Any, entered: Entered) -> bool:
     """Return whether to enter a container. The objects of a graph lead to one another in too many ways for all."""
     times = entered.setdefault(id(value), [])
     times.append(value)  # keeps it alive, so that no other one gets its id
-    return id(value) not in above and len(times) <= _MOST_TIMES
+    return len(times) <= _MOST_TIMES
 
 
 def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
@@ -80,10 +83,11 @@ def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
 def hiding_in(value: Any, above: tuple[int, ...] = (), entered: Entered | None = None) -> Iterator[type[Any]]:
     """Yield the classes of objects whose tensors `tensors_in` does not find: sets, and objects with attributes."""
     entered = {} if entered is None else entered
-    if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or not _enters(value, above, entered):
+    is_leaf = type(value) in _LEAVES or isinstance(value, (torch.Tensor, torch.nn.Module, type))
+    if is_leaf or id(value) in above:
         return
     members = [each for _, each in _read(_members(value, None), value)]
-    for each in members:
+    for each in members if members and _enters(value, entered) else ():
         yield from hiding_in(each, (*above, id(value)), entered)
     if not members and any(isinstance(each, torch.Tensor) for each in _read(_hidden(value), value)):
         yield type(value)
