@@ -140,7 +140,7 @@ class Updates:
             return
         with torch.no_grad():
             # At least float32, because the difference of two bfloat16 numbers is seldom representable as one.
-            dtype = torch.promote_types(after.dtype, torch.float32)
+            dtype = torch.float32 if after.dtype.itemsize == 1 else torch.promote_types(after.dtype, torch.float32)
             before = before.to(dtype)
             update = after.to(dtype) - before
             norm = torch.linalg.vector_norm(update)

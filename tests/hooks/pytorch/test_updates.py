@@ -269,6 +269,24 @@ def test_a_parameter_of_one_element_has_moments(make_hook: Any, shape: tuple[int
     assert names == ["moment/exp_avg/Scale_weight", "moment/exp_avg_sq/Scale_weight"]
 
 
+class Doubling(torch.optim.Optimizer):  # type: ignore[misc, name-defined]
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.copy_(2 * parameter.float())
+
+
+def test_the_update_of_a_parameter_of_eight_bits_is_saved(make_hook: Any) -> None:
+    net, hook = seeded(), make_hook(include_collections=["updates"])
+    net.small = nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), requires_grad=False)
+    net.small.grad = torch.zeros_like(net.small)
+    hook.register_module(net)
+    hook.register_optimizer(optimizer := Doubling([net.small], {}))
+    loss_of(net).backward()
+    optimizer.step()
+    assert closed(hook).tensor("update/Net_small").reduction_value(0, "l2") == 2
+
+
 class Wrapper(torch.Tensor):  # type: ignore[misc, name-defined]
     """A parameter whose values are in another tensor."""
 
