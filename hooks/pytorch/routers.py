@@ -6,6 +6,8 @@ import re
 
 import torch
 
+from tensortrial.errors import UnsupportedValue
+
 from .arrays import local_part
 
 _ROUTERS = re.compile(r"(?i)(^|[._])\w*(router|gate)$")
@@ -22,7 +24,10 @@ def router_values(path: str, output: torch.Tensor) -> list[tuple[str, torch.Tens
     if output.size(-1) < 2:
         return []
     with torch.no_grad():
-        logits = local_part(output).detach().float().flatten(0, -2)
+        try:
+            logits = local_part(output).detach().float().flatten(0, -2)
+        except UnsupportedValue:  # the output is not saved either, which is logged
+            return []
         return [(f"router/{path}/load", load_of(logits)), (f"router/{path}/entropy", entropy_of(logits))]
 
 

@@ -88,6 +88,12 @@ def test_there_are_none_of_other_modules_and_outputs_or_without_health(
     assert create_trial(out).tensor_names(regex="^router/") == []
 
 
+@pytest.mark.usefixtures("lenient")
+def test_a_router_without_readable_values_leaves_its_other_outputs(make_hook: Any, out: str) -> None:
+    run(make_hook, lambda logits: (logits.to("meta"), logits), include_collections=["health"])
+    assert create_trial(out).tensor("gate_output_1").steps() == [0, 1, 2]
+
+
 def test_compiled_routers_have_them_too(make_hook: Any, out: str) -> None:
     torch.manual_seed(0)
     model, x = Mixture("gate", FORMS["logits"]), torch.randn(3, 50, 6)
