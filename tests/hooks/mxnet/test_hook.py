@@ -464,7 +464,7 @@ def test_an_error_of_the_job_is_raised(
 def test_the_numbers_before_one_of_a_failed_computation_are_saved(make_hook: Any) -> None:
     hook = make_hook()
     with pytest.raises(mx.MXNetError, match="scale parameter"):
-        hook.log({"before": 1.0, "wrong": mx.nd.random.normal(0, -1, (1,)), "after": 2.0})
+        hook.log({"before": 1.0, "wrong": mx.nd.random.normal(0, -1, (1,)).as_np_ndarray(), "after": 2.0})
     trial = closed(hook)
     assert trial.tensor_names() == ["before"]
     assert trial.tensor("before").values() == {0: 1.0}
