@@ -46,7 +46,7 @@ NON_FINITE = "ExplodingTensor"
 """NaN and infinities propagate to all values that are computed from them, so they explain all later findings."""
 
 OUTLIERS = "ActivationOutliers"
-"""Outliers follow from most other problems, and have few consequences of their own."""
+"""Outliers follow from most other problems. Healthy models have them, too: without consequences they are a note."""
 
 ANOMALY = "StatisticAnomaly"
 """A weight that leaves its past is a problem only if it has consequences."""
@@ -140,6 +140,7 @@ CHECKS = (
     Check(
         OUTLIERS,
         "look at the weights of the layer for a channel that grows; use weight decay or normalization before it",
+        is_note=True,
         explains=_AFTER_A_SPIKE,
     ),
     Check(

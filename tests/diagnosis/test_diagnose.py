@@ -999,6 +999,19 @@ def test_outliers_of_activations_come_after_other_problems(tmp_path: Path) -> No
     assert [each.rule for each in found.problems] == ["UpdateRatioOutOfRange", "ActivationOutliers"]
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_outliers_of_activations_are_a_problem_only_with_consequences(tmp_path: Path, follows: bool) -> None:
+    outliers = np.append(np.random.default_rng(0).normal(size=999), 1e4)
+    with Job(tmp_path) as job:
+        for step in range(40):
+            at = job.begin(TRAIN)
+            job.put(at, {"0_output_0": outliers if step >= 25 else outliers[:-1]}, raw=False, statistics=("kurtosis",))
+            loss = 50.0 if follows and step >= 30 else 1 / (1 + 0.01 * step)
+            job.put(at, {"loss": ({"collections": ("losses",)}, loss)}, closes=True)
+    (problem,) = tensortrial.diagnose(tmp_path).problems
+    assert (problem.rule, problem.step, problem.is_note) == ("ActivationOutliers", 25, not follows)
+
+
 def test_zeros_of_activations_in_float16_are_no_problem(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         for _ in range(20):
