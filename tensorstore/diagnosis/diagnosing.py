@@ -45,15 +45,26 @@ where parameter is not null
 group by parameter
 """
 _DIVERGED = """
-with ends as (
-    select name, worker, arg_min(value, global_step) as first, list(value order by global_step desc)[:10] as last
+with losses as (
+    select name, worker, mode, global_step, value, first_value(value) over of_name as first
     from scalars
     where (list_contains($names, name) or list_contains(collections, 'losses')) and isfinite(value)
+    window of_name as (partition by name, worker, mode order by global_step)
+), begun as (
+    select *, global_step <= max(if(value <= 2 * first, global_step, null)) over of_name as is_early
+    from losses
+    window of_name as (partition by name, worker, mode)
+), ends as (
+    select name, worker, any_value(first) as first, list(value order by global_step desc)[:10] as last,
+        quantile_cont(value, [0.25, 0.75]) filter (is_early) as early
+    from begun
     group by name, worker, mode
 )
 select name, worker
 from ends
 where list_contains($names, name) and not regexp_matches(name, $moving) and first > 0 and list_min(last) > 2 * first
+    -- The first value says little if several calls compute the loss in turn, and some of them a far larger one.
+    and not (early[1] <= 2 * first and early[2] >= list_min(last))
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
 """

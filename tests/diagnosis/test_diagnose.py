@@ -409,6 +409,15 @@ def test_a_loss_that_ends_far_above_its_beginning_is_a_problem(tmp_path: Path, l
     assert found.problems[0].advice.startswith("nothing if" if is_healthy else "lower the learning rate")
 
 
+def test_a_loss_that_two_calls_compute_in_turn_has_not_diverged(tmp_path: Path) -> None:
+    """As of pairs that are equal, whose loss begins near 0, and of pairs that are not."""
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(80):
+            run.log({"loss": 0.5 * 0.95**step if step % 2 else 0.003 + 0.0001 * step}, step=step)
+    found = tensortrial.diagnose(tmp_path)
+    assert [(each.rule, each.is_note) for each in found.problems] == [("LossNotDecreasing", True)]
+
+
 def test_a_loss_that_rises_from_its_beginning_explains_its_jumps_and_nan(tmp_path: Path) -> None:
     """As if the sign of the loss is wrong."""
     noise = np.random.default_rng(0).normal(0, 0.05, 400)
