@@ -222,6 +222,19 @@ def test_a_weight_that_moved_while_nothing_was_saved_is_no_anomaly(
     assert [finding.step for finding in found[:1]] == [60] * len(leaves)
 
 
+def test_the_past_of_a_tensor_takes_as_much_memory_after_many_steps(write: Write) -> None:
+    trial = write(walks({2: 2.0}, steps=300), collections=("weights",), raw=False, statistics=("l2",))
+    rule, sizes = rules.StatisticAnomaly(trial, window=32), []
+    for steps in (range(100), range(100, 300)):
+        for step in steps:
+            rule.evaluate(step)
+        sizes.append(len(pickle.dumps(rule)))
+    assert sizes[1] - sizes[0] < 4 * 8 * 32
+    assert fired(one_by_one := invoke_rule(rules.StatisticAnomaly(trial, window=32)))[0] == 20
+    together = rules.watch(trial, [rules.StatisticAnomaly(trial, window=32)], record=False)
+    assert [each.sentence for each in together] == [each.sentence for each in one_by_one]
+
+
 def test_an_anomaly_needs_a_past_and_a_known_statistic(write: Write) -> None:
     trial = write(walks({2: 2.0}), collections=("weights",))
     assert invoke_rule(rules.StatisticAnomaly(trial, minimum=30)) == []

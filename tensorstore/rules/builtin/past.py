@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 
 import numpy as np
 
@@ -36,6 +35,9 @@ class StatisticAnomaly(SelectingRule):
     counts as 1 %. Where steps are saved more rarely than before, the spread is multiplied by the square of the ratio of
     the distances. The median score of all selected tensors is subtracted, since a change of the learning rate moves
     all. Evaluates the collections `weights` and `biases`, unless tensors are selected, at the steps of training.
+
+    Once there are `window` earlier values, every second one is forgotten, in the order of their size, so that newer
+    ones count more.
     """
 
     DEFAULT = Selector(("weights", "biases"))
@@ -43,6 +45,7 @@ class StatisticAnomaly(SelectingRule):
     statistic: str = text("l2", "statistic that is compared with its past")
     threshold: float = number(10.0, "fires if the score is more than this above or below that of the others", least=0)
     minimum: int = integer(10, "saved steps before the first comparison", least=3)
+    window: int = integer(2048, "the most earlier values of a tensor that are kept", least=32)
 
     def check(self) -> None:
         if self.statistic not in STATISTICS:
@@ -51,7 +54,7 @@ class StatisticAnomaly(SelectingRule):
             )
 
     def reset(self) -> None:
-        self._past: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
+        self._past: dict[tuple[str, str], array[float]] = {}
         self._steps: list[int] = []
 
     def judge(self, view: StepView) -> None:
@@ -62,20 +65,28 @@ class StatisticAnomaly(SelectingRule):
         size, step = len(found.rows) // len(view.infos), 0
         numbers = [info.mode_step for info in view.infos]
         values = found[self.statistic].reshape(len(view.infos), size)
-        pasts = [self._past[key] for key in found.where(slice(size)).keys]
+        pasts = [self._past.setdefault(key, array("d")) for key in found.where(slice(size)).keys]
         tried = _EXACT_STEPS
         while size and step < len(values):
+            if len(self._steps) == self.window:
+                self._forget_half()
+            until = step + min(tried, self.window - len(self._steps))
             # The median score is below half of the threshold, too, so that no difference reaches the threshold.
-            if usual := usual_steps(values[step : step + tried], pasts, 0.499 * self.threshold):
+            if usual := usual_steps(values[step:until], pasts, 0.499 * self.threshold):
                 self._steps += numbers[step : step + usual]
                 step, tried = step + usual, _GROWTH * tried
                 continue
             tried = _EXACT_STEPS
-            exact = scores_of_steps(values[step : step + tried], pasts, self.minimum)
+            exact = scores_of_steps(values[step : min(until, step + tried)], pasts, self.minimum)
             for scores, medians in zip(*exact, strict=True):
                 here = found.where(slice(step * size, (step + 1) * size))
                 self._judge_step(here, scores, medians, numbers[step])
                 step += 1
+
+    def _forget_half(self) -> None:
+        for series in (self._steps, *self._past.values()):
+            if len(series) > self.window // 2:  # others would become too short to be compared with
+                del series[1::2]
 
     def _judge_step(self, found: Measured, scores: Floats, medians: Floats, step: int) -> None:
         scores = scores / relative_distance(step, self._steps) ** 2
