@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 
 import pytest
@@ -146,6 +147,14 @@ def test_overfit_compares_an_evaluation_that_a_training_step_logs(write: Write, 
     for found in (invoke_rule(rules.Overfit(trial)), [*rules.watch(trial, [rules.Overfit(trial)], record=False)]):
         assert [(each.step, each.tensor, each.observed) for each in found] == [(4, "eval_loss", 1.0)]
     assert invoke_rule(rules.Overfit(trial, patience=2)) == []
+
+
+def test_overfit_takes_as_much_memory_after_many_losses_without_an_evaluation(write: Write) -> None:
+    rule, sizes = rules.Overfit(write(losses(1 / (1 + step) for step in range(90)), **LOSSES)), []
+    for steps in (range(30), range(30, 90)):
+        assert not any(map(rule.evaluate, steps))
+        sizes.append(len(pickle.dumps(rule)))
+    assert sizes[1] - sizes[0] < 100
 
 
 def test_overfit_compares_each_training_loss_once(write: Write) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import groupby
 
 from ...errors import InvalidRuleParameter
@@ -113,8 +114,9 @@ class Overfit(BuiltinRule):
     ratio_threshold: float = number(0.1, "fires above this ratio", least=0)
 
     def reset(self) -> None:
-        self._training: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._validation: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._training: defaultdict[str, dict[str, tuple[float, int]]] = defaultdict(dict)
+        self._validation: defaultdict[str, dict[str, tuple[float, int]]] = defaultdict(dict)
+        """The sum and the number of the losses of each worker and name since the last evaluation."""
         self._last: dict[Key, int] = {}
         self._times: defaultdict[Key, int] = defaultdict(int)
 
@@ -136,12 +138,13 @@ class Overfit(BuiltinRule):
         for step, of_step in groupby(losses, lambda each: each[0].global_step):
             evaluated = set[str]()
             for row, loss in self._judge_together([*of_step]) if training else of_step:
-                if training and not OF_HELD_OUT_DATA.search(row.name):
-                    self._training[row.worker][row.name].append(loss)
-                    continue
-                self._validation[row.worker][row.name].append(loss)
-                self._last[row.name, row.worker] = step
-                evaluated.add(row.worker)
+                is_held_out = not training or bool(OF_HELD_OUT_DATA.search(row.name))
+                sums = (self._validation if is_held_out else self._training)[row.worker]
+                total, count = sums.get(row.name, (0.0, 0))
+                sums[row.name] = total + loss, count + 1
+                if is_held_out:
+                    self._last[row.name, row.worker] = step
+                    evaluated.add(row.worker)
             if training and evaluated:
                 self._judge_evaluation(evaluated)
 
@@ -151,14 +154,14 @@ class Overfit(BuiltinRule):
 
     def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
         """Compare the losses of an evaluation that has ended, if any, for `workers`, or for all."""
-        no_losses: dict[str, list[float]] = {}
+        no_losses: dict[str, tuple[float, int]] = {}
         for worker in [each for each in self._validation if workers is None or each in workers]:
             training, validation = self._training.pop(worker, no_losses), self._validation.pop(worker)
             partners = {_OF_DATA.sub("", name): name for name in training if name not in validation}
-            for name, losses in validation.items():
+            for name, (total, count) in validation.items():
                 partner = name if name in training else partners.get(_OF_DATA.sub("", name))
                 if partner is not None:
-                    self._compare((name, worker), _mean(training[partner]), _mean(losses))
+                    self._compare((name, worker), operator.truediv(*training[partner]), total / count)
 
     def _judge_together(self, losses: list[tuple[SavedTensor, float]]) -> list[tuple[SavedTensor, float]]:
         """Compare the losses of several data sets at one step. Return the losses without a partner."""
@@ -261,10 +264,6 @@ class LossSpike(SelectingRule):
         if (score > self.threshold and rise) or not math.isfinite(loss):
             above = f", {three_digits(score)} deviations above" if math.isfinite(score) else ""
             self.fires(row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}{above}")
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)  # statistics.fmean refuses an infinity of either sign, and sums beyond the range
 
 
 def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
