@@ -24,7 +24,7 @@ def page(text: str) -> str:
 def generated() -> str:
     """Return the rules and their parameters as Markdown."""
     parts = ["## The 20 rules of SageMaker Debugger\n", *map(_section, SAGEMAKER)]
-    return "\n".join([*parts, "## Fifteen more\n", *map(_section, OURS)])
+    return "\n".join([*parts, "## Sixteen more\n", *map(_section, OURS)])
 
 
 def _section(rule: type[BuiltinRule]) -> str:

@@ -19,7 +19,6 @@ from .checks import (
     FROZEN,
     NON_FINITE,
     OF_ONE_CLASS,
-    OF_PROBABILITIES,
     OUTLIERS,
     PASSING,
     RATIOS,
@@ -54,7 +53,6 @@ class Facts:
         mode_of: Returns the mode of a step.
         learned_from: The first step with a gradient of each parameter.
         diverged: The losses, with their workers, that are far above their first value in the end.
-        of_probabilities: The losses, with their workers, whose logits are the output of a softmax or sigmoid.
         converged: The first step from which on all training losses are nearly 0; infinite if there is none.
         usual_spikes: The jumps of losses that are no problem, by name, worker and step: of losses far below their first
             value, of losses that vary as much, and of those that training does not have to lower.
@@ -67,7 +65,6 @@ class Facts:
     mode_of: Callable[[int], ModeKeys]
     learned_from: Mapping[str, int]
     diverged: Collection[tuple[str, str]]
-    of_probabilities: Collection[tuple[str, str]]
     converged: float
     usual_spikes: Collection[tuple[str, str, int]]
     has_losses: bool
@@ -143,8 +140,6 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
     """Return the check of a finding's rule, or the one that says more about what the rule has found."""
     if finding.rule == DIVERGED.rule and (finding.tensor, finding.worker) in facts.diverged:
         return DIVERGED
-    if finding.rule == OF_PROBABILITIES.rule and (finding.tensor, finding.worker) in facts.of_probabilities:
-        return OF_PROBABILITIES
     if finding.rule == OF_ONE_CLASS.rule and (finding.threshold or 0) < 1:
         return OF_ONE_CLASS
     if finding.rule == FROZEN.rule and finding.observed == 0 and facts.learned_from:

@@ -108,6 +108,11 @@ CHECKS = (
         explains=OF_A_SPIKE,
     ),
     Check(
+        "WrongLossInput",
+        "pass logits to CrossEntropyLoss and BCEWithLogitsLoss, and log_softmax(logits, dim=1) to NLLLoss",
+        explains=OF_A_SPIKE,
+    ),
+    Check(
         "GradientNormSpike",
         "clip gradients by their norm, lower the learning rate or warm it up longer, and look at the batch",
         explains=OF_A_SPIKE,
@@ -259,13 +264,6 @@ DIVERGED = Check(
     explains=OF_A_SPIKE,
 )
 """The check of a loss that is far above its first value in the end, while no other loss falls."""
-
-OF_PROBABILITIES = Check(
-    "LossNotDecreasing",
-    "pass logits to this loss, which computes the softmax or sigmoid itself: the output before it is of one already",
-    of_layers=False,
-)
-"""The check of a cross-entropy loss whose input is the output of a softmax or sigmoid: it cannot fall to 0."""
 
 OF_ONE_CLASS = Check(
     "OutputBiasGradient",

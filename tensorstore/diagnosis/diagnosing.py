@@ -68,36 +68,20 @@ where list_contains($names, name) and not regexp_matches(name, $moving) and firs
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
 """
-_OF_LOGITS = """
+_GUESSED = """
 with outputs as (
     select *, shape[least(len(shape), 2)] as classes
     from tensors
     where contains(name, '_output_') and not list_contains(collections, 'losses')
-)
-select losses.name, losses.worker, max(classes) as classes
-from tensors as losses
-    asof join outputs
-    on losses.worker = outputs.worker and losses.global_step = outputs.global_step and losses."order" > outputs."order"
-where list_contains($names, losses.name)
-group by all
-"""
-_OF_PROBABILITIES = f"""{_OF_LOGITS}
-having count(*) >= 5 and bool_and(
-    outputs.name like '%_output_0'
-    and abs(outputs.abs_mean - outputs.mean) < 1e-6
-    -- All losses that probabilities can have instead of logits.
-    and if(
-        losses.name like 'BCE%',
-        losses.scalar between ln(1 + exp(-outputs.mean)) - 0.001 and 0.6942 + 0.6202 * outputs.mean,
-        losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(1 + (classes - 1) * exp(1)) + 0.001
-        -- The softmax may be over the examples, by mistake.
-        and (abs(outputs.mean * classes - 1) < 1e-4 or abs(outputs.mean * outputs.shape[1] - 1) < 1e-4)
-    )
-) and (losses.name not like 'BCE%' or max(outputs.abs_max) between 0.95 and 1)
-"""
-_GUESSED = f"""
-with of_logits as ({_OF_LOGITS}),
-ends as (
+), of_logits as (
+    select losses.name, losses.worker, max(classes) as classes
+    from tensors as losses
+        asof join outputs
+        on losses.worker = outputs.worker and losses.global_step = outputs.global_step
+        and losses."order" > outputs."order"
+    where list_contains($names, losses.name)
+    group by all
+), ends as (
     select name, worker, list(value order by global_step desc)[:25] as last
     from scalars
     where list_contains($names, name) and mode in ('TRAIN', 'GLOBAL')
@@ -256,7 +240,6 @@ def _facts(
     diverged, spikes = tensors(DIVERGED.rule), tensors("LossSpike")
     jumps = [finding.step for finding in found if finding.rule == "LossSpike"]
     of_spikes = {"names": spikes, "steps": jumps, "moving": _MOVING}
-    of_logits = [name for name in diverged if name.startswith(("CrossEntropyLoss", "BCEWithLogitsLoss"))]
     learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
     held_out = {"held_out": OF_HELD_OUT_DATA.pattern}
     converged = _fetched(trial, _CONVERGED, held_out, damaged) if tensors(*CONVERGED) else []
@@ -266,9 +249,6 @@ def _facts(
         trial.mode,
         dict(learned_from),
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
-        {(name, worker) for name, worker, _ in _fetched(trial, _OF_PROBABILITIES, {"names": of_logits}, damaged)}
-        if of_logits
-        else set(),
         next((step for (step,) in converged if step is not None), math.inf),
         set(_fetched(trial, _USUAL_SPIKES, of_spikes, damaged)) if spikes else set(),
         has_losses,

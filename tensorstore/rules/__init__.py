@@ -1,4 +1,4 @@
-"""Rules that watch a run: 35 built-in ones, and your own.
+"""Rules that watch a run: 36 built-in ones, and your own.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
-    from .builtin.classification import ClassImbalance, Confusion
+    from .builtin.classification import ClassImbalance, Confusion, WrongLossInput
     from .builtin.gradients import GradientNormSpike, OutputBiasGradient, VanishingGradient
     from .builtin.health import (
         ActivationOutliers,
@@ -87,6 +87,7 @@ __all__ = [
     "UpdateRatioOutOfRange",
     "VanishingGradient",
     "WeightUpdateRatio",
+    "WrongLossInput",
     "invoke_rule",
     "make_rule",
     "watch",

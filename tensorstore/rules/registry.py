@@ -10,7 +10,7 @@ from ..read.trial import Trial
 from ..suggestions import near_names
 from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
 from .builtin.base import BuiltinRule
-from .builtin.classification import ClassImbalance, Confusion
+from .builtin.classification import ClassImbalance, Confusion, WrongLossInput
 from .builtin.gradients import GradientNormSpike, OutputBiasGradient, VanishingGradient
 from .builtin.health import (
     ActivationOutliers,
@@ -55,6 +55,7 @@ OURS: tuple[type[BuiltinRule], ...] = (
     LossSpike,
     GradientNormSpike,
     OutputBiasGradient,
+    WrongLossInput,
     StatisticAnomaly,
     RankDivergence,
     ReplicaDivergence,

@@ -72,8 +72,8 @@ def test_a_rule_fires_and_its_healthy_twin_does_not(
 def test_every_rule_has_a_case() -> None:
     # Time passes for StalledTraining in test_watching, a processor is faulty for SilentCorruption in test_replay, those
     # on the health of a model train others in test_health, and a learning rate of 0 is there for UntrainedParameter.
-    # Trainings for OutputBiasGradient are in test_diagnose.
+    # Trainings for OutputBiasGradient and WrongLossInput are in test_diagnose.
     of_health = {rule.__name__ for rule in vars(health).values() if isinstance(rule, type) and rule.__name__ in RULES}
     assert len(of_health) == 5
-    elsewhere = {*of_health, "StalledTraining", "SilentCorruption", "UntrainedParameter", "OutputBiasGradient"}
-    assert {case[0] for case in CASES} == set(RULES) - elsewhere
+    others = {"StalledTraining", "SilentCorruption", "UntrainedParameter", "OutputBiasGradient", "WrongLossInput"}
+    assert {case[0] for case in CASES} == set(RULES) - of_health - others

@@ -19,7 +19,7 @@ from .base import BuiltinRule, training_mode
 from .robust import relative_distance, robust_score
 
 _GRADIENTS = Selector(("gradients",))
-_CROSS_ENTROPIES = Selector(patterns=(r"^(CrossEntropyLoss|NLLLoss|BCEWithLogitsLoss)_output_0$",))
+CROSS_ENTROPIES = Selector(patterns=(r"^(CrossEntropyLoss|NLLLoss|BCEWithLogitsLoss)_output_0$",))
 _OF_PARAMETERS = Selector(patterns=("^gradient/",))
 _LARGE, _TIMES = 0.3, 3.0
 """The distance, and the multiple of its bound, above which it is of several batches. A smaller one may be scaled."""
@@ -116,12 +116,10 @@ class OutputBiasGradient(BuiltinRule):
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
-            raise self.nothing(view, _CROSS_ENTROPIES)
-        losses, _ = self.rows(view, _CROSS_ENTROPIES), self.find(view, _OF_PARAMETERS)
+            raise self.nothing(view, CROSS_ENTROPIES)
+        losses, _ = self.rows(view, CROSS_ENTROPIES), self.find(view, _OF_PARAMETERS)
         for loss in losses:
-            # With a second loss, the gradient is of several batches, such as those of a discriminator.
-            is_alone = f"{loss.name.removesuffix('0')}1" not in view.tensors.rows_of
-            if not is_alone or loss.scalar is None or (found := _last_bias(view, loss)) is None:
+            if loss.scalar is None or (found := _last_bias(view, loss)) is None:
                 continue
             bias, examples = found
             mean, size = (self.statistic_of(view, bias, _GRADIENTS, name) or 0.0 for name in ("mean", "abs_mean"))
@@ -192,17 +190,29 @@ class _Distances:
         self.examples, self.count = min(self.examples, examples), self.count + 1
 
 
-def _last_bias(view: StepView, loss: SavedTensor) -> tuple[SavedTensor, int] | None:
-    """Return the gradient of the bias from which a loss was computed, and the number of examples."""
-    names, shapes = view.tensors.names, view.tensors.shapes
+def around(view: StepView, loss: SavedTensor) -> tuple[int, list[int]] | None:
+    """Return the row of the output from which a loss was computed, and those of the gradients of the last layer.
+
+    With a second loss, gradients are of several batches, such as those of a discriminator, and the result is None.
+    """
+    names = view.tensors.names
+    if f"{loss.name.removesuffix('0')}1" in view.tensors.rows_of:
+        return None
     of_worker = np.flatnonzero(view.tensors.workers == loss.worker)
     rows = of_worker[np.argsort(view.column("order", of_worker)[0])].tolist()
     at = rows.index(view.tensors.row_of[loss.name, loss.worker])
     output = next((row for row in reversed(rows[:at]) if "_output_" in names[row]), rows[at])
     # The gradients of the bias and of the weight of the last layer are the first.
-    first = [row for row in rows[at:] if names[row].startswith("gradient/")][:2]
-    found = [row for row in first if names[row].endswith("bias") and shapes[row] == shapes[output][1:2]]
-    return (view.rows(np.array(found))[0], int(view.tensors.sizes[output]) // shapes[output][1]) if found else None
+    return output, [row for row in rows[at:] if names[row].startswith("gradient/")][:2]
+
+
+def _last_bias(view: StepView, loss: SavedTensor) -> tuple[SavedTensor, int] | None:
+    """Return the gradient of the bias from which a loss was computed, and the number of examples."""
+    if (found := around(view, loss)) is None:
+        return None
+    (output, gradients), (names, shapes) = found, (view.tensors.names, view.tensors.shapes)
+    biases = [row for row in gradients if names[row].endswith("bias") and shapes[row] == shapes[output][1:2]]
+    return (view.rows(np.array(biases))[0], int(view.tensors.sizes[output]) // shapes[output][1]) if biases else None
 
 
 def _largest(gradients: Measured) -> str:
