@@ -186,43 +186,6 @@ def test_a_learning_rate_of_0_is_a_problem_unless_it_rises_later(tmp_path: Path)
     assert (found.is_healthy, found.problems[0].rule) == (True, "UntrainedParameter")
 
 
-@pytest.mark.parametrize(
-    ("gets_softmax", "shift", "axis"), [(True, 0.0, 1), (True, 0.0, 0), (False, 0.0, 1), (False, 0.3, 1)]
-)
-def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(
-    tmp_path: Path, gets_softmax: bool, shift: float, axis: int
-) -> None:
-    """There is nothing to learn, so that the loss falls by neither. A shift makes no probabilities of a softmax."""
-    torch = pytest.importorskip("torch")
-    tt = pytest.importorskip("tensortrial.hooks.pytorch")
-
-    class Classifier(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.softmax = torch.nn.Linear(4, 5), torch.nn.Softmax(axis)
-
-        def forward(self, x: Any) -> Any:
-            logits = self.layer(x)
-            self.probabilities = self.softmax(logits) + shift
-            return self.probabilities if gets_softmax or shift else logits
-
-    torch.manual_seed(0)
-    model, loss = Classifier(), torch.nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    hook = tt.Hook(tmp_path, save_interval=1)
-    hook.register_module(model)
-    hook.register_loss(loss)
-    hook.register_optimizer(optimizer)
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss(model(torch.randn(8, 4)), torch.randint(5, (8,))).backward()
-        optimizer.step()
-    hook.close()
-    found = tensortrial.diagnose(tmp_path)
-    wrong = [each.rule for each in found.problems if not each.is_note]
-    assert wrong == ["WrongLossInput"] * gets_softmax, str(found)
-
-
 def classified(
     run: Path,
     labels: Any,
@@ -314,6 +277,7 @@ def test_a_wrong_input_of_a_loss_is_a_problem_while_it_falls(
 
 
 def test_a_loss_may_get_logarithms_of_probabilities_that_a_model_returns(tmp_path: Path) -> None:
+    """They are logits, too."""
     found = classified(
         tmp_path, lambda x: (x[:, 0] > 0).long(), rate=0.5, last=("Softmax", 1), passes=lambda output: output.log()
     )
