@@ -101,8 +101,8 @@ class OutputBiasGradient(BuiltinRule):
     - It is above 0.3 and three times its bound at `patience` saved steps, and the bias is updated at the first ones:
       gradients of earlier steps are added to it, because nothing sets them to zero. Above the sum of all bounds, it is
       scaled, which is not reported.
-    - It is at least `share` of its bound at all saved steps, and after it was below 0.03, the losses of at least 2000
-      examples are below 0.06: the labels of each batch are of one class.
+    - It is at least `share` of its bound at all saved steps, the bound was above 0.3, and after the distance was below
+      0.03, the losses of at least 2000 examples are below 0.06: the labels of each batch are of one class.
 
     Both are reported after the last step. Evaluates the losses CrossEntropyLoss, NLLLoss and BCEWithLogitsLoss of
     PyTorch, the latter with one output.
