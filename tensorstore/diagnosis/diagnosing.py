@@ -139,10 +139,16 @@ with losses as (
 select max(step) from ends having count(step) = count(*)
 """
 _USUAL_SPIKES = """
-with losses as (
-    select name, worker, mode, global_step, value, if(value > 0, ln(value), null) as log,
-        first_value(abs(value)) over of_name as first
+with rates as (
+    select global_step, max(value) as rate
     from scalars
+    where regexp_matches(name, '^hyperparameters/.*/(lr|learning_rate)$')
+    group by global_step
+), losses as (
+    select name, worker, mode, global_step, value, if(value > 0, ln(value), null) as log, rate,
+        first_value(abs(value)) over of_name as first, max(value) over of_name as most,
+        max(rate) over of_name as fastest
+    from scalars asof left join rates using (global_step)
     where list_contains($names, name) and isfinite(value)
     window of_name as (partition by name, worker, mode order by global_step)
 )
@@ -156,6 +162,8 @@ qualify global_step in (select unnest($steps)) and (
     abs(value) < first / 10 or regexp_matches(name, $moving)
     -- A batch with an example of a rare class.
     or (value < first and max(value) over next <= max(value) over past)
+    -- A restart of a schedule: the learning rate rises to what it was before, and so may the loss.
+    or (value <= max(most) over past and rate > 2 * min(rate) over past and rate <= max(fastest) over past)
     -- A jump by less than half, or one that is usual for a heavy tail, as its logarithm is less than twice as far above
     -- the median as the largest one before. After it, the loss is as before.
     or (

@@ -956,6 +956,20 @@ def test_a_jump_that_is_usual_for_a_heavy_tail_is_a_note_and_a_far_larger_one_a_
         assert (found.is_healthy, 120 in [each.step for each in found.problems]) == (is_healthy, True), str(found)
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_jump_below_the_first_loss_after_a_restart_of_the_learning_rate_is_a_note(
+    tmp_path: Path, restarts: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(200):
+            loss = 2.3 if step == 0 else rng.normal(0.3 if step < 155 else 2.0, 0.05)
+            rate = 0.2 * (1 - step % 150 / 150) if restarts else 0.2
+            run.log({"loss": loss, "hyperparameters/SGD/group_0/lr": rate}, step=step)
+    found = tensortrial.diagnose(tmp_path)
+    assert (found.is_healthy, "LossSpike" in [each.rule for each in found.problems]) == (restarts, True), str(found)
+
+
 def test_losses_of_evaluation_make_no_jump_of_a_training_loss_usual(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with tensortrial.Run(tmp_path, environment=False) as run:

@@ -138,7 +138,7 @@ class OutputBiasGradient(BuiltinRule):
             bias, times = found.first_large
             sentence = f"is {times:.3g} times as large as the loss of one batch can make it"
             self.fires(bias, times, _TIMES, f"{sentence}: those of earlier steps are added to it")
-        is_share = found.least_share >= self.share and found.largest_share < _ROUNDED
+        is_share = found.limit > _LARGE and found.least_share >= self.share and found.largest_share < _ROUNDED
         if found.count >= self.patience and is_share and (first := found.learned) is not None:
             values = self.base_trial.tensor(first.name).values(ModeKeys[first.mode], first.worker)
             later = [float(value) for step, value in values.items() if step > first.mode_step]
