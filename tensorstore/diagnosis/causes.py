@@ -91,7 +91,8 @@ class _Group:
     @property
     def is_note(self) -> bool:
         """True if nothing in it is a problem for sure."""
-        return all(each.check.is_note for each in (self, *self.explained))
+        may_be_intended = self.check.is_note or self.check.rule == OUTLIERS
+        return may_be_intended and all(each.check.is_note for each in self.explained)
 
     @property
     def is_non_finite(self) -> bool:

@@ -46,7 +46,7 @@ NON_FINITE = "ExplodingTensor"
 """NaN and infinities propagate to all values that are computed from them, so they explain all later findings."""
 
 OUTLIERS = "ActivationOutliers"
-"""Outliers follow from most other problems. Healthy models have them, too: without consequences they are a note."""
+"""Outliers follow from most other problems. Healthy models have them, too: they are a note if found alone."""
 
 ANOMALY = "StatisticAnomaly"
 """A weight that leaves its past is a problem only if it has consequences."""
@@ -145,7 +145,6 @@ CHECKS = (
     Check(
         OUTLIERS,
         "look at the weights of the layer for a channel that grows; use weight decay or normalization before it",
-        is_note=True,
         explains=_AFTER_A_SPIKE,
     ),
     Check(
