@@ -194,24 +194,24 @@ def classified(
     zeroes: bool = True,
     calls: int = 1,
     rate: float = 0.05,
-    last: tuple[Any, ...] = ("Identity",),
-    loss: str = "CrossEntropyLoss",
-    passes: Any = lambda output: output,
+    end: tuple[Any, ...] = ("CrossEntropyLoss", "Identity"),
 ) -> Diagnosis:
     """Train a classifier with the labels that a function makes from a batch of 32 examples.
 
-    `last` is its last layer, and `passes` returns what the loss gets of its output.
+    `end` is its loss, its last layer, and the arguments of this layer. "CrossEntropyLoss of log" gets the logarithms of
+    what the layer returns. With one output, the loss is BCEWithLogitsLoss.
     """
     torch = pytest.importorskip("torch")
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Linear(12, outputs))
-    model.append(getattr(torch.nn, last[0])(*last[1:]))
-    loss_of = getattr(torch.nn, loss if outputs > 1 else "BCEWithLogitsLoss")()
+    model.append(getattr(torch.nn, end[1])(*end[2:]))
+    name, _, function = end[0].partition(" of ")
+    loss = getattr(torch.nn, name if outputs > 1 else "BCEWithLogitsLoss")()
     optimizer = torch.optim.SGD(model.parameters(), rate)
     hook = tt.Hook(run)
     hook.register_module(model)
-    hook.register_loss(loss_of)
+    hook.register_loss(loss)
     hook.register_optimizer(optimizer)
     for _ in range(150):
         if zeroes:
@@ -219,7 +219,8 @@ def classified(
         for call in range(calls):
             x = torch.randn(32, 6)
             y = labels(x + call)
-            loss_of(passes(model(x)), y if outputs > 1 else y.float()[:, None]).backward()
+            output = getattr(torch, function)(model(x)) if function else model(x)
+            loss(output, y if outputs > 1 else y.float()[:, None]).backward()
         optimizer.step()
     hook.close()
     return tensortrial.diagnose(run)
@@ -250,38 +251,29 @@ def test_losses_that_are_no_better_than_a_guess_are_said_to_be_so(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("loss", "last", "says"),
+    ("end", "says"),
     [
-        ("CrossEntropyLoss", ("Softmax", 1), "gets Sequential_output_0, the output of a softmax or sigmoid"),
-        ("CrossEntropyLoss", ("Softmax", 0), "over the examples instead of the classes"),
-        ("BCEWithLogitsLoss", ("Sigmoid",), "gets Sequential_output_0, the output of a softmax or sigmoid"),
-        ("BCEWithLogitsLoss", ("Identity",), ""),
-        ("NLLLoss", ("LogSoftmax", 0), "over the examples instead of the classes"),
-        ("NLLLoss", ("LogSoftmax", 1), ""),
-        ("NLLLoss", ("Softmax", 1), "is below 0"),
+        (("CrossEntropyLoss", "Softmax", 1), "gets Sequential_output_0, the output of a softmax or sigmoid"),
+        (("CrossEntropyLoss", "Softmax", 0), "over the examples instead of the classes"),
+        (("BCEWithLogitsLoss", "Sigmoid"), "gets Sequential_output_0, the output of a softmax or sigmoid"),
+        (("BCEWithLogitsLoss", "Identity"), ""),
+        (("NLLLoss", "LogSoftmax", 0), "over the examples instead of the classes"),
+        (("NLLLoss", "LogSoftmax", 1), ""),
+        (("NLLLoss", "Softmax", 1), "is below 0"),
+        (("CrossEntropyLoss of log", "Softmax", 1), ""),
     ],
 )
-def test_a_wrong_input_of_a_loss_is_a_problem_while_it_falls(
-    tmp_path: Path, loss: str, last: tuple[Any, ...], says: str
-) -> None:
-    is_binary = loss.startswith("BCE")
+def test_a_wrong_input_of_a_loss_is_a_problem_while_it_falls(tmp_path: Path, end: tuple[Any, ...], says: str) -> None:
+    is_binary = end[0].startswith("BCE")
 
     def labels(x: Any) -> Any:
         return (x[:, 0] > 0).long() + (0 if is_binary else (x[:, 1] > 0).long())
 
     outputs, rate = (1, 20.0) if is_binary else (3, 0.5)
-    found = classified(tmp_path, labels, outputs=outputs, rate=rate, last=last, loss=loss)
+    found = classified(tmp_path, labels, outputs=outputs, rate=rate, end=end)
     wrong = [each.sentence for each in found.problems if each.rule == "WrongLossInput" and not each.is_note]
     assert [says in each for each in wrong] == [True] * bool(says), str(found)
     assert "WrongLossInput" in found.checked
-
-
-def test_a_loss_may_get_logarithms_of_probabilities_that_a_model_returns(tmp_path: Path) -> None:
-    """They are logits, too."""
-    found = classified(
-        tmp_path, lambda x: (x[:, 0] > 0).long(), rate=0.5, last=("Softmax", 1), passes=lambda output: output.log()
-    )
-    assert found.is_healthy, str(found)
 
 
 def test_a_warmup_that_does_not_end_and_a_large_weight_decay_are_named(tmp_path: Path) -> None:

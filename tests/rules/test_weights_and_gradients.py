@@ -252,11 +252,12 @@ def test_a_weight_that_begins_with_zeros_is_no_anomaly(write: Write) -> None:
     ("loss", "says"),
     [
         (lambda step: 1 / (step**2 + 1), "of one class"),
+        (lambda step: 0.02 / (step**2 + 1), ""),  # a model that has learned them before
         (lambda step: 0.2 if step == 11 else 1 / (step**2 + 1), ""),  # a batch with an example of a rare class
         (lambda step: -1e4 / (step**2 + 1), ""),  # a NLLLoss of logits, to which no logarithm was applied
         (lambda step: math.nan, ""),
     ],
-    ids=["one class", "a rare class", "logits", "nan"],
+    ids=["one class", "learned before", "a rare class", "logits", "nan"],
 )
 def test_labels_are_of_one_class_if_all_losses_are_explained_by_one(tmp_path: Path, loss: Any, says: str) -> None:
     def distance(step: int) -> float | None:
