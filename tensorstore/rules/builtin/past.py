@@ -84,9 +84,10 @@ class StatisticAnomaly(SelectingRule):
                 step += 1
 
     def _forget_half(self) -> None:
-        for series in (self._steps, *self._past.values()):
-            if len(series) > self.window // 2:  # others would become too short to be compared with
-                del series[1::2]
+        del self._steps[1::2]
+        for past in self._past.values():
+            if len(past) > self.window // 2:  # others would become too short to be compared with
+                del past[1::2]
 
     def _judge_step(self, found: Measured, scores: Floats, medians: Floats, step: int) -> None:
         scores = scores / relative_distance(step, self._steps) ** 2
