@@ -41,12 +41,14 @@ _FIRST_ROWS, _MOST_ROWS = 64, 10_000
 _FETCHED_BYTES = 8 << 20
 
 
-_TEXT_IN_COLUMNS = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
+_NEEDS_TEXT = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
 """DuckDB's types, alone or nested, that its tables of Arrow and numpy lack, cut off or spell as bytes of its own."""
 _ZONED = "TIMESTAMP WITH TIME ZONE"
-_OUTSIDE_DATETIME = (
-    "the rows have a time, such as infinity, that Python's datetime cannot hold: cast the column to VARCHAR"
-)
+_NO_TIME = "the rows have a time, such as infinity, that cannot be represented: cast the column to VARCHAR"
+# SQL that replaces a column in tables of Arrow and numpy, which show infinity as a year.
+_SAME, _TEXT = "{0}", "{0}::varchar"
+_FINITE = f"if(not isfinite({{0}}), error('{_NO_TIME}'), {{0}})"
+_TIME = re.compile(r"DATE|TIMESTAMP\w*( WITH TIME ZONE)?")
 
 
 class DuckDBAnswer(Answer):
@@ -75,6 +77,7 @@ class DuckDBAnswer(Answer):
         self._process = os.getpid()
         # The first method that fetches rows uses this relation, and need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
+        self._is_cast = described is None  # as `_cast` makes it
         self._described = {} if described is None else described
 
     @property
@@ -132,10 +135,10 @@ class DuckDBAnswer(Answer):
                 try:
                     rows = rows_of(batch)
                 except OverflowError as exc:
-                    raise QueryError(_OUTSIDE_DATETIME) from exc
+                    raise QueryError(_NO_TIME) from exc
                 yield from rows
             return
-        for row in self._cast(["::timestamp" if is_zoned else "" for is_zoned in are_zoned]):
+        for row in self._cast(["{0}::timestamp" if is_zoned else _SAME for is_zoned in are_zoned]):
             yield tuple(
                 _in_utc(cell) if is_zoned and cell is not None else cell
                 for cell, is_zoned in zip(row, are_zoned, strict=True)
@@ -153,13 +156,13 @@ class DuckDBAnswer(Answer):
 
     def fetchnumpy(self) -> dict[str, Any]:
         """Return the columns as numpy arrays, by name."""
-        answer = self._with_texts()
+        answer = self._for_tables()
         return answer.fetchnumpy() if answer else self._take(lambda relation: relation.fetchnumpy())
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""
         _need("pandas", "df()")
-        answer = self._with_texts()
+        answer = self._for_tables()
         return answer.df() if answer else self._take(lambda relation: relation.df())
 
     to_df = df
@@ -170,7 +173,7 @@ class DuckDBAnswer(Answer):
 
     def to_arrow_table(self) -> pa.Table:
         """Return an Arrow table."""
-        answer = self._with_texts()
+        answer = self._for_tables()
         return answer.to_arrow_table() if answer else self._take(lambda relation: relation.to_arrow_table())
 
     def arrow(self, batch_size: int | None = None) -> pa.RecordBatchReader:
@@ -180,27 +183,28 @@ class DuckDBAnswer(Answer):
             batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
         """
         batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
-        if answer := self._with_texts():
+        if answer := self._for_tables():
             return answer.arrow(batch_size)
         connection, reader = self._repeated(lambda: self._reader(batch_size))
         batches = self._batches(connection, reader)
         _unfinished.add(batches)
         return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
-    def _with_texts(self) -> DuckDBAnswer | None:
-        """Return an answer with text for the values of types that Arrow and numpy lack; None if there are none."""
-        texts = ["::varchar" if _TEXT_IN_COLUMNS.search(each) else "" for each in self.types]
-        return self._cast(texts) if any(texts) else None
+    def _for_tables(self) -> DuckDBAnswer | None:
+        """Return an answer with text for types that Arrow and numpy lack, and errors for infinite times; or None."""
+        kinds = [] if self._is_cast else self.types
+        cells = [_TEXT if _NEEDS_TEXT.search(kind) else _FINITE if _TIME.fullmatch(kind) else _SAME for kind in kinds]
+        return self._cast(cells) if {*cells} - {_SAME} else None
 
-    def _cast(self, casts: Sequence[str]) -> DuckDBAnswer:
-        """Return an answer with a cast to another type after each column, or ''."""
+    def _cast(self, cells: Sequence[str]) -> DuckDBAnswer:
+        """Return an answer with SQL in place of each column, which is `{0}` in it."""
         names = [name.replace('"', '""') for name in self.columns]
-        cells = ", ".join(f'c{i}{cast} as "{names[i]}"' for i, cast in enumerate(casts))
+        selected = ", ".join(f'{cell.format(f"c{i}")} as "{names[i]}"' for i, cell in enumerate(cells))
         columns = ", ".join(f"c{i}" for i in range(len(names)))
         # The places of words are in bytes. A comment may follow the semicolon.
         text = self._query.encode()
         end = next((at for at, _ in duckdb.tokenize(self._query) if text[at : at + 1] == b";"), None)
-        query = f"select {cells} from ({text[:end].decode()}\n) as rows({columns})"
+        query = f"select {selected} from ({text[:end].decode()}\n) as rows({columns})"
         return DuckDBAnswer(self._connect, self._in_use, query, self._parameters, self._timeout, self._remade)
 
     def _reader(self, batch_size: int) -> tuple[duckdb.DuckDBPyConnection, Any]:
@@ -334,7 +338,7 @@ class _ExecutedQuery:
 
 def _in_utc(time: Any) -> datetime:
     if not isinstance(time, datetime) or time in (datetime.min, datetime.max):  # DuckDB's infinities
-        raise QueryError(_OUTSIDE_DATETIME)
+        raise QueryError(_NO_TIME)
     return time.replace(tzinfo=UTC)
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,18 @@ def test_a_time_with_a_zone_that_python_cannot_hold_is_an_error(trial: Trial, ti
         with pytest.raises(QueryError, match="cast the column to VARCHAR"):
             rows(trial.sql(f"select {value}"))
     assert trial.sql(f"select {value}::varchar").fetchone() is not None
+
+
+@pytest.mark.parametrize("way", ["fetchnumpy", "df", "pl", "to_arrow_table", "arrow", "another library"])
+@pytest.mark.parametrize("time", ["infinity", "-infinity"])
+def test_an_infinite_time_is_an_error_in_tables_of_other_libraries(trial: Trial, way: str, time: str) -> None:
+    for kind in ("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz", "date"):
+        for value in (f"$time::{kind}", f"if(global_step = 2, $time, null)::{kind}"):
+            answer = trial.sql(f"select global_step, {value} as t from scalars order by all", {"time": time})
+            with pytest.raises(Exception, match="cast the column to VARCHAR"):
+                WAYS[way](answer)
+        finite = trial.sql(f"select * from (values ('2026-01-31'::{kind}, 1), (null, 2)) as r(t, i)").to_arrow_table()
+        assert finite["t"].cast("date32").to_pylist() == [date(2026, 1, 31), None]
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
