@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import importing
+from ..errors import ConfigurationError, importing
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -48,13 +48,15 @@ def matplotlib(module: str) -> Any:
 
 def new_axes(ax: Any, width: float, height: float) -> Any:
     """Return the Axes that were passed, or the Axes of a new figure of this width and height in inches."""
-    if ax is not None:
+    if ax is not None and pixels(ax):  # which checks the argument
         return ax
     return matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def pixels(ax: Any) -> tuple[int, int]:
-    """Return the width and the height of the Axes in pixels, at least 50."""
+    """Return the width and the height of the Axes in pixels, at least 50. Raises ConfigurationError for no Axes."""
+    if not isinstance(ax, matplotlib("axes").Axes):
+        raise ConfigurationError(f"ax must be one Axes of matplotlib, or None for a new figure, got {ax!r:.200}")
     return max(50, int(ax.bbox.width)), max(50, int(ax.bbox.height))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,10 @@ def test_a_heat_map_is_drawn_into_axes_that_are_passed(run: Path) -> None:
     assert trial.plot.heatmap("gradients", ax=left, own_past=False) is left
     assert trial.plot.scalars("loss", ax=right) is right
     figure.canvas.draw()
+    plots = (trial.plot.heatmap, trial.plot.scalars, trial.plot.histograms, trial.plot.tensor)
+    for plot, wrong in product(plots, (3, figure, [left, right])):
+        with pytest.raises(ConfigurationError, match="ax must be one Axes of matplotlib, or None"):
+            plot("gradient/first", ax=wrong)
 
 
 def test_a_selection_without_values_says_what_is_missing(run: Path) -> None:
