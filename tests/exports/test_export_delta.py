@@ -102,6 +102,13 @@ class TestDelta(ExportConformance):
         assert scalars.count_rows() == 12
         assert duckdb.sql("select count(*), count(distinct name) from scalars").fetchall() == [(12, 2)]
 
+    def test_a_folder_on_a_disk_has_no_options_of_stores(self, tmp_path: Path, run: Path, target: str) -> None:
+        with pytest.raises(ConfigurationError, match="delta: has no option 'region' for a folder on a disk"):
+            self.export(run, target, region="us-east-1")
+        assert not (tmp_path / "lake").exists()
+        self.export(run, target, tables=["steps"], allow_unsafe_rename="true")
+        self.check(run, target, "steps")
+
     def test_a_url_without_a_folder_is_refused(self, run: Path) -> None:
         with pytest.raises(ConfigurationError, match="names no folder"):
             self.export(run, "delta:")

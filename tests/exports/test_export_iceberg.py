@@ -23,7 +23,7 @@ from support.export_conformance import ExportConformance, end_power, write_run, 
 from support.file_access import before_opening
 from support.missing import without
 from support.runs import Job
-from tensortrial.errors import ExportError, MissingExtra
+from tensortrial.errors import ConfigurationError, ExportError, MissingExtra
 
 
 class IcebergConformance(ExportConformance):
@@ -128,6 +128,12 @@ class IcebergConformance(ExportConformance):
             old = [each.snapshot_id for each in steps.snapshots()][:-1]
             steps.maintenance.expire_snapshots().by_ids(old).commit()
         assert self.export(run, target, tables=["steps"]).rows["steps"] == 0
+        self.check(run, target, "steps")
+
+    def test_an_option_that_no_catalogue_has_is_refused(self, tmp_path: Path, run: Path, target: str) -> None:
+        with pytest.raises(ConfigurationError, match="iceberg: has no option 'nmespace'; it has namespace, warehouse"):
+            self.export(run, target, nmespace="mine")
+        self.export(run, target, tables=["steps"], echo="false", **{"s3.region": "us-east-1"})
         self.check(run, target, "steps")
 
     def test_a_namespace_can_be_chosen(self, run: Path, target: str) -> None:

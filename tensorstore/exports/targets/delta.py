@@ -59,6 +59,8 @@ class DeltaLake(Target):
             if sign := _UNSUITED.search(path):
                 reason = f"Delta Lake's library cannot open a path with {sign[0]!r}; choose a folder without it"
                 raise ExportError(self._name, reason)
+            if unknown := storage_options.keys() - {"allow_unsafe_rename", "mount_allow_unsafe_rename"}:
+                raise ConfigurationError(f"delta: has no option {min(unknown)!r} for a folder on a disk")
             self._folder = Path(path).as_uri()
         self._options = {key: str(value) for key, value in storage_options.items()}
 

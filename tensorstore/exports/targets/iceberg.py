@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ...errors import ExportError, MissingExtra, importing
+from ...errors import ExportError, TensorTrialError, importing
 from ...format.arrow_arrays import encoded
 from .. import urls
 from ..tables import SCHEMAS, columns_of
@@ -153,7 +153,7 @@ class Iceberg(Target):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (ExportError, MissingExtra):
+        except TensorTrialError:
             raise
         except refused.CommitFailedException as exc:
             raise self._is_under_way() from exc

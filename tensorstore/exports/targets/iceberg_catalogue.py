@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import ExportError, MissingExtra, importing
+from ...errors import ConfigurationError, ExportError, MissingExtra, importing
 from .. import urls
 from ..target import shown
 
@@ -23,14 +23,16 @@ _NAME = "tensortrial"
 _POSTGRESQL = dict.fromkeys(("postgres", "postgresql"), "postgresql+psycopg2")
 _SQLITE = "sqlite"
 _EXAMPLE = "iceberg:sqlite:///lake/catalogue.db"
+_OF_DATABASES = {"botocore_session", "echo", "init_catalog_tables", "pool_pre_ping", "schema_version"}
+"""pyiceberg's options of a catalogue in a database. Its other options, such as s3.endpoint, have a dot or a dash."""
 _SECRET_WORDS = ("credential", "key", "password", "secret", "token")
 
 
 def open_catalogue(address: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
     """Open a catalogue by a URL of SQLAlchemy, or by a name in pyiceberg's configuration.
 
-    New tables are in the folder `warehouse`. Raises ExportError for an unknown name. Errors of pyiceberg and SQLAlchemy
-    pass.
+    New tables are in the folder `warehouse`. Raises ExportError for an unknown name, ConfigurationError for an unknown
+    option. Errors of pyiceberg and SQLAlchemy pass.
     """
     if "://" in address:
         return _in_database(address, warehouse, properties)
@@ -50,6 +52,9 @@ def secrets(address: str, properties: Mapping[str, Any]) -> list[str]:
 
 
 def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
+    if unknown := {each for each in properties if each.isidentifier()} - _OF_DATABASES:
+        known = "namespace, warehouse, and options of pyiceberg, such as s3.endpoint"
+        raise ConfigurationError(f"iceberg: has no option {min(unknown)!r}; it has {known}")
     scheme, _, rest = url.partition("://")
     scheme = _POSTGRESQL.get(scheme, scheme)
     if scheme == _SQLITE:
