@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -129,7 +130,8 @@ def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
         storage = open_storage(run, parse_options(storage_options))
         below = [name for name in sorted(storage.list(""))[:_MOST_FOLDERS] if RUN_FILE in storage.list(name)]
         if below:
-            reason = f"this is not a run, but a folder with runs; pass one of them, such as {', '.join(below[:3])}"
+            some = ", ".join(shlex.quote(f"{run.rstrip('/')}/{name}") for name in below[:3])
+            reason = f"this is not a run, but a folder with runs; pass one of them, such as {some}"
             raise NotARun(exc.path, reason) from exc
         if isinstance(exc, RunNotFound):
             is_one = f"no run was found here{_meant(run)}"

@@ -290,8 +290,10 @@ def test_columns_of_one_value_are_a_line_above_a_table_too_wide_for_the_terminal
 
 
 def test_a_folder_of_runs_names_them(run: Path) -> None:
+    run.rename(run.parent / "my run")
     for command in ("info", "compact"):
-        assert "a folder with runs; pass one of them, such as run" in run_command(command, run.parent, status=1).stderr
+        printed = run_command(command, run.parent, status=1).stderr
+        assert f"a folder with runs; pass one of them, such as '{run.parent}/my run'\n" in printed
 
 
 def test_an_empty_result_says_why(run: Path) -> None:
