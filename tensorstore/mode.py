@@ -84,3 +84,9 @@ def checked_steps(steps: Any) -> list[Any]:
     except TypeError as exc:
         raise ConfigurationError(f"steps must be a list of whole numbers, got {steps!r}") from exc
     return [checked_step(step) for step in found]
+
+
+def check_not_negative(name: str, value: Any) -> None:
+    """Raise ConfigurationError unless an argument is a number of 0 or more."""
+    if not isinstance(value, Real) or not value >= 0:
+        raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r:.200}")

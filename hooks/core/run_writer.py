@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from numbers import Real
 from typing import Any
 
 from tensortrial.config.metadata import checked_metadata
@@ -27,7 +26,7 @@ from tensortrial.format.schema import (
     WorkerInfo,
     collections_path,
 )
-from tensortrial.mode import ModeKeys
+from tensortrial.mode import ModeKeys, check_not_negative
 from tensortrial.snapshot.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
@@ -70,8 +69,8 @@ class RunWriter:
     def __init__(self, options: HookOptions, framework: Framework, collections: CollectionManager, duty: Duty) -> None:
         if options.codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {options.codec!r}")
-        _check_not_negative("flush_seconds", options.flush_seconds)
-        _check_not_negative("queue_bytes", options.queue_bytes)
+        check_not_negative("flush_seconds", 0 if options.flush_seconds is None else options.flush_seconds)
+        check_not_negative("queue_bytes", 0 if options.queue_bytes is None else options.queue_bytes)
         self.duty = duty
         self._options, self._framework, self._collections = options, framework, collections
         self._metadata = {} if options.metadata is None else checked_metadata(options.metadata)
@@ -423,8 +422,3 @@ class RunWriter:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
-
-
-def _check_not_negative(name: str, value: float | None) -> None:
-    if value is not None and not (isinstance(value, Real) and value >= 0):
-        raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r:.200}")

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..dtypes import Array
 from ..errors import ConfigurationError, FileError
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_step
+from ..read.name_filter import name_patterns
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.snapshot import repeated
@@ -70,6 +71,11 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may correspond
     tolerance = Tolerance(rtol, atol, ulps)
     if b is None and workers is None and steps is None:
         raise ConfigurationError("compare needs a second run, or two workers or two steps of one run")
+    if not isinstance(map, Mapping | None):
+        raise ConfigurationError(f"map must be a dictionary of names, got {map!r:.200}")
+    for name, pair in (("workers", workers), ("steps", steps)):
+        if pair is not None and not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise ConfigurationError(f"{name} must be a pair, one of each side, got {pair!r:.200}")
     with ExitStack() as stack:
         trials = [_opened(each, storage_options, stack) for each in (a, a if b is None else b)]
 
@@ -128,7 +134,7 @@ class _Comparing:
                     f"unknown worker {worker!r} of {trial.path}; its workers are: {', '.join(trial.workers())}"
                 )
         for trial, step in zip(self._trials, self._steps or (), strict=False):
-            if step not in (saved := trial.steps(show_incomplete_steps=True)):
+            if checked_step(step) not in (saved := trial.steps(show_incomplete_steps=True)):
                 near = min(saved, key=lambda each: abs(each - step), default=None)
                 raise ConfigurationError(f"step {step} of {trial.path} was not saved; the nearest is {near}")
 
@@ -180,8 +186,8 @@ class _Comparing:
     # Matching of tensors and steps.
 
     def _match_names(self, renaming: Mapping[str, str], regex: str | Iterable[str] | None) -> None:
-        patterns = [(_compiled(old), new) for old, new in renaming.items()]
-        wanted = [_compiled(each) for each in ([regex] if isinstance(regex, str) else regex or [])]
+        patterns = list(zip(name_patterns(renaming), renaming.values(), strict=True))
+        wanted = [] if regex is None else name_patterns(regex)
         names = [self._names(number, patterns if number == 0 else []) for number in range(2)]
         if wanted:
             names = [
@@ -206,7 +212,7 @@ class _Comparing:
             for pattern, new in patterns:
                 try:
                     name = pattern.sub(new, name)
-                except (re.error, IndexError) as exc:
+                except (re.error, IndexError, TypeError) as exc:
                     raise ConfigurationError(f"{new!r} cannot replace {pattern.pattern!r}: {exc}") from exc
             if name in found:
                 raise ConfigurationError(
@@ -350,10 +356,3 @@ def _by_execution(difference: Difference) -> tuple[Any, ...]:
     step = difference.global_step_b if difference.global_step is None else difference.global_step
     place = difference.order
     return step, place is None, place or 0, difference.label, difference.worker or difference.worker_b
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as exc:
-        raise ConfigurationError(f"{pattern!r} is not a regular expression: {exc}") from exc

@@ -23,11 +23,11 @@ _CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *(<EM
 
 
 def deadline_of(timeout: float) -> float:
-    """Return the end of a wait of so many seconds, by the monotonic clock. Raise ConfigurationError for no number."""
-    with suppress(TypeError, ValueError):
-        if not math.isnan(seconds := float(timeout)):
+    """Return the end of a wait of so many seconds, 0 or more, by the monotonic clock. Raises ConfigurationError."""
+    with suppress(TypeError, ValueError, OverflowError):
+        if (seconds := float(timeout)) >= 0:
             return time.monotonic() + seconds
-    raise ConfigurationError(f"timeout must be a number of seconds or None, got {timeout!r}")
+    raise ConfigurationError(f"timeout must be a number of seconds, 0 or more, or None, got {timeout!r}")
 
 
 class DeadlinePassed(Exception):

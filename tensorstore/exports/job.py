@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..config.reduction_config import boolean
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..format import arrow_arrays
 from ..progress import progress_bar
@@ -89,18 +90,20 @@ def export(
     Raises:
         ExportError: The target cannot be reached or refuses the rows.
         TableMismatch: A table exists with other columns.
-        ConfigurationError: An unknown table or option, a `since` of another type, or a target among the files of a run.
+        ConfigurationError: An unknown table or option, a wrong type, or a target among the files of a run.
         RunNotFound: There is no run.
     """
     wanted = _checked(tables)
+    if not isinstance(target, str | os.PathLike) or not (url := os.fspath(target)):
+        raise ConfigurationError(f"target must be a URL such as duckdb:runs.duckdb, got {target!r}")
     if isinstance(since, bool) or not isinstance(since, Integral | datetime | None):
         raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
     if not isinstance(runs, Runs):
         with open_runs(runs, storage_options=storage_options) as opened:
             return export(opened, target, tables=wanted, since=since, progress=progress, prune=prune, **options)
     urls = [run.storage.url for run in runs.all]
-    with closing(open_target(os.fspath(target), options, urls)) as opened_target:
-        return _Job(runs, opened_target, wanted, since).run(progress, prune)
+    with closing(open_target(url, options, urls)) as opened_target:
+        return _Job(runs, opened_target, wanted, since).run(boolean("progress", progress), boolean("prune", prune))
 
 
 def _checked(tables: Iterable[str] | None) -> list[str]:
@@ -108,7 +111,7 @@ def _checked(tables: Iterable[str] | None) -> list[str]:
         raise ConfigurationError(f"tables must be names of tables, got {tables!r}")
     wanted = list(DEFAULT if tables is None else [tables] if isinstance(tables, str) else tables)
     for table in wanted:
-        if table not in SCHEMAS:
+        if not isinstance(table, str) or table not in SCHEMAS:
             near = near_names(str(table), SCHEMAS)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the tables are {', '.join(sorted(SCHEMAS))}"
             raise ConfigurationError(f"unknown table {table!r}; {hint}")

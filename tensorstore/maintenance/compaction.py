@@ -38,13 +38,14 @@ from ..format.schema import (
     is_chunk_of,
     range_path,
 )
+from ..mode import check_not_negative
 from ..progress import progress_bar
 from ..snapshot.index_files import IndexFile, WorkerIndex, read_summaries
 from ..snapshot.manifest import write_manifest
 from ..snapshot.snapshot import Snapshot, run_info, take
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
-from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
+from .deletion_age import DELETE_OLDER_THAN_SECONDS
 
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
@@ -117,7 +118,7 @@ def compact(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    check_deletion_age(delete_older_than)
+    check_not_negative("delete_older_than", delete_older_than)
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     if codec not in CODECS:

@@ -120,8 +120,8 @@ def annotate(
         StorageError: The file cannot be written.
     """
     for name, given in (("tags", tags), ("add_tags", add_tags), ("remove_tags", remove_tags)):
-        if isinstance(given, str):
-            raise ConfigurationError(f"{name} must be a list of texts such as [{given!r}], got {given!r}")
+        if isinstance(given, str) or not isinstance(given, Iterable | None):
+            raise ConfigurationError(f"{name} must be a list of texts such as ['paper'], got {given!r}")
     storage = open_storage(path, storage_options)
     if not storage.exists_any():
         raise RunNotFound(storage.url, "no run was found here")
@@ -129,5 +129,5 @@ def annotate(
         raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
     values = {"note": note, "tags": None if tags is None else list(tags), "archived": archived}
     changes = {key: value for key, value in values.items() if value is not None}
-    added, removed = list(add_tags), list(remove_tags)
+    added, removed = ([] if each is None else list(each) for each in (add_tags, remove_tags))
     return change_notes(storage, changes, added, removed) if changes or added or removed else read_notes(storage)

@@ -13,13 +13,14 @@ from typing import Any
 from ..errors import AlreadyPublished
 from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
+from ..mode import check_not_negative
 from ..read.verify import Damage, Unnamed, Verification, verify_run
 from ..snapshot.index_files import read_summaries
 from ..snapshot.manifest import write_manifest
 from ..snapshot.snapshot import run_info, take
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, check_unused
-from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
+from .deletion_age import DELETE_OLDER_THAN_SECONDS
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def repair(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    check_deletion_age(delete_older_than)
+    check_not_negative("delete_older_than", delete_older_than)
     storage = open_storage(path, storage_options)
     run_info(storage)
     if not force:

@@ -131,8 +131,8 @@ def named_query(name: str) -> NamedQuery:
         UnknownQuery: No query has this name; the error names the nearest ones.
     """
     queries = _queries()
-    if name not in queries:
-        raise UnknownQuery(name, difflib.get_close_matches(name, queries, 3, 0.5) or list(queries))
+    if not isinstance(name, str) or name not in queries:
+        raise UnknownQuery(name, difflib.get_close_matches(str(name), queries, 3, 0.5) or list(queries))
     return queries[name]
 
 

@@ -70,7 +70,7 @@ def test_an_ended_run_has_one_file_for_each_folder(tmp_path: Path) -> None:
 
 def test_a_negative_age_is_refused(tmp_path: Path) -> None:
     Job(tmp_path).close()
-    with pytest.raises(ConfigurationError, match="delete_older_than must be a number of seconds, at least 0, got -1"):
+    with pytest.raises(ConfigurationError, match="delete_older_than must be a number of 0 or more, got -1"):
         compact(tmp_path, delete_older_than=-1)
 
 

@@ -59,6 +59,18 @@ OF_TENSOR: dict[str, dict[str, Any]] = {
     "workers": {"step_num": 1, "mode": "GLOBAL"},
     "prev_steps": {"step": 1, "n": 1, "mode": "GLOBAL"},
 }
+OF_PACKAGE: dict[str, dict[str, Any]] = {
+    "create_trial": {"path": "run", "name": "x", "range_steps": (0, 9), "timeout": 0, "verify": True, "snapshot": None},
+    "open_runs": {"places": "run", "storage_options": {}, "verify": True},
+    "compare": {"a": "run", "b": "run", "rtol": 0, "atol": 0, "ulps": 1, "map": {"w": "w"}, "regex": "w", "mode": None}
+    | {"workers": ("worker_0", "worker_0"), "steps": (1, 2)},
+    "annotate": {"path": "run", "note": "x", "tags": ["a"], "add_tags": [], "remove_tags": [], "archived": False},
+    "export": {"runs": "run", "target": "csv:copy", "tables": ["runs"], "since": 1, "progress": False, "prune": False},
+    "compact": {"path": "run", "delete_older_than": 0, "storage_options": {}, "progress": False},
+    "repair": {"path": "run", "dry_run": False, "delete_older_than": 0, "storage_options": {}, "progress": False},
+    "verify": {"path": "run", "storage_options": {}, "progress": False},
+}
+OF = {"trial": OF_TRIAL, "tensor": OF_TENSOR, "package": OF_PACKAGE}
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +84,16 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # NumPy 1 warns of numbers that NumPy 2 refuses
-@pytest.mark.parametrize("method", [("trial", each) for each in OF_TRIAL] + [("tensor", each) for each in OF_TENSOR])
-def test_an_argument_of_a_wrong_type_is_an_error_of_the_tree(trial: Any, method: tuple[str, str]) -> None:
+@pytest.mark.parametrize("method", [(kind, each) for kind, methods in OF.items() for each in methods])
+def test_an_argument_of_a_wrong_type_is_an_error_of_the_tree(
+    trial: Any, method: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, name = method
     if name == "frame":
         pytest.importorskip("pandas")
-    asked = trial if kind == "trial" else trial.tensor("w")
-    arguments = (OF_TRIAL if kind == "trial" else OF_TENSOR)[name]
+    monkeypatch.chdir(os.path.dirname(trial.path))
+    asked = {"trial": trial, "tensor": trial.tensor("w"), "package": tensortrial}[kind]
+    arguments = OF[kind][name]
     getattr(asked, name)(**arguments)
     for argument in arguments:
         for value in WRONG:
@@ -93,9 +108,9 @@ def test_the_error_of_an_argument_names_it(trial: Any) -> None:
         (lambda: tensor.prev_steps("x", 3), "a step must be a whole number, got 'x'"),
         (lambda: tensor.value([1]), r"a step must be a whole number, got \[1\]"),
         (lambda: trial.values("w", 3), "steps must be a list of whole numbers, got 3"),
-        (lambda: trial.wait_for_steps([1], timeout="x"), "timeout must be a number of seconds or None, got 'x'"),
+        (lambda: trial.wait_for_steps([1], timeout="x"), "timeout must be a number of seconds, 0 or more, or None"),
         (lambda: tensortrial.create_trial(trial.path, timeout=float("nan")), "timeout must be a number of seconds"),
-        (lambda: trial.sql("select 1", timeout="x").fetchall(), "timeout must be a number of seconds or None, got"),
+        (lambda: trial.sql("select 1", timeout=-1), "timeout must be a number of seconds, 0 or more, or None, got -1"),
         (
             lambda: tensortrial.create_trial(trial.path, engine="spark"),
             "engine must be an SQL engine, such as SparkEngine",
@@ -103,6 +118,13 @@ def test_the_error_of_an_argument_names_it(trial: Any) -> None:
         (lambda: tensortrial.no_refresh(TEXT).__enter__(), "no_refresh and refresh take a trial or several, got 'x'"),
         (lambda: tensortrial.no_refresh(NUMBER).__enter__(), "no_refresh and refresh take a trial or several, got 5"),
         (lambda: tensortrial.compare(trial, trial, rtol="x"), "rtol must be a number of 0 or more, got 'x'"),
+        (lambda: tensortrial.compare(trial, trial, map=["w"]), "map must be a dictionary of names, got"),
+        (lambda: tensortrial.compare(trial, steps=(1,)), r"steps must be a pair, one of each side, got \(1,\)"),
+        (lambda: tensortrial.compare(trial, trial, regex=[b"w"]), "is not a regular expression"),
+        (lambda: tensortrial.export(trial, NUMBER), "target must be a URL such as duckdb:runs.duckdb, got 5"),
+        (lambda: tensortrial.export(trial, ""), "target must be a URL such as duckdb:runs.duckdb, got ''"),
+        (lambda: tensortrial.query(trial, NUMBER), "unknown query 5; known queries: "),
+        (lambda: tensortrial.annotate(trial.path, add_tags=NUMBER), "add_tags must be a list of texts such as"),
         (lambda: trial.sql([1]), r"a query must be text, got \[1\]"),
         (lambda: trial.tensor_names(collection=3), "collection must be a collection or its name, got 3"),
         (lambda: trial.tensor_names(step="3"), "a step must be a whole number, got '3'"),
