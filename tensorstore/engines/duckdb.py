@@ -30,7 +30,7 @@ from ..storage.open import Storage
 from . import user_sql
 from .base import Database, FilesView, Rows, RunFile, UserQuery
 from .duckdb_answer import PROTOCOL, DuckDBAnswer, query_errors
-from .interrupting import keyboard_interrupts
+from .interrupting import deadline_of, keyboard_interrupts
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 
 logger = logging.getLogger(__name__)
@@ -274,6 +274,8 @@ class DuckDBDatabase(Database):
         timeout: float | None = None,
         remade: Callable[[], bool] = lambda: False,
     ) -> DuckDBAnswer:
+        if timeout is not None:
+            deadline_of(timeout)  # not only once rows are fetched
         self._lock_down()
         described = self._described if not parameters and len(self._described) < _KEPT_QUERIES else {}
         # The answer has cursors of its own, because its rows are computed lazily, while others run queries.

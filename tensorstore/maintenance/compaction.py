@@ -45,8 +45,9 @@ from ..snapshot.manifest import write_manifest
 from ..snapshot.snapshot import Snapshot, run_info, take
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
-from .deletion_age import DELETE_OLDER_THAN_SECONDS
 
+DELETE_OLDER_THAN_SECONDS = 3600.0
+"""The default. After an hour, no reader needs superseded files, and each writer has named the files that it wrote."""
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
 _SHARE = 8

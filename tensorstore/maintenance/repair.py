@@ -20,7 +20,7 @@ from ..snapshot.manifest import write_manifest
 from ..snapshot.snapshot import run_info, take
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, check_unused
-from .deletion_age import DELETE_OLDER_THAN_SECONDS
+from .compaction import DELETE_OLDER_THAN_SECONDS
 
 
 @dataclass(frozen=True)

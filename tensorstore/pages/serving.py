@@ -11,6 +11,7 @@ from asyncio import CancelledError
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
+from urllib.parse import quote
 
 from ..errors import ConfigurationError, MissingExtra
 from ..read.runs import RunLocations, Runs
@@ -55,6 +56,8 @@ class Page:
         from .app import make_app
 
         token = secrets.token_urlsafe(16) if token is None else token
+        if not isinstance(token, str) or quote(token, safe="", errors="replace") != token:
+            raise ConfigurationError("token must be a text of letters, digits, and -._~ only, or '' for none")
         self._socket = _listen(host, port)
         try:
             self.runs = ServedRuns(runs, storage_options)
@@ -172,5 +175,5 @@ def _listen(host: str, port: int) -> Any:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as exc:
+    except (OSError, OverflowError, TypeError, ValueError) as exc:
         raise ConfigurationError(f"cannot listen on {host!r}, port {port}: {exc}; pass another one") from exc

@@ -10,6 +10,7 @@ from typing import Any
 from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 from ..mode import ModeKeys, checked_range
+from ..read.name_filter import belongs_to
 from ..read.plots import Names
 from ..read.runs import Runs
 from ..read.trial import Trial, run_reader_of
@@ -161,15 +162,10 @@ def _patterns(names: str | Iterable[str]) -> list[str]:
 
 
 def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:
+    saved = run_reader_of(trial).tensors(ModeKeys.GLOBAL)
     if patterns is None:
-        return trial.tensor_names()
-    # An object is passed, because an unknown name of a collection is logged, and a pattern need not be one.
-    members = {each for pattern in patterns for each in trial.tensor_names(collection=Collection(pattern))}
-    return [
-        name
-        for name in trial.tensor_names()
-        if name in members or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+        return [name for name, _ in saved]
+    return [n for n, of in saved if n in patterns or any(belongs_to(n, of, p) or fnmatchcase(n, p) for p in patterns)]
 
 
 def _no_match(trials: Sequence[Trial], patterns: Sequence[str] | None) -> ConfigurationError:

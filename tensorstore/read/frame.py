@@ -43,13 +43,15 @@ def frame_of(
     names = _matching(reader, names_in(pattern))
     parsed = None if statistic is None else parse_statistic(statistic)
     mode = ModeKeys.parse(mode)
-    parameters = {"names": names, "mode": mode.name, "worker": worker}
+    parameters = {"names": names, "mode": mode.name, "worker": None if worker is None else str(worker)}
     computed = from_raw(reader, [] if parsed is None else [parsed], _WHERE, parameters)
     value = "scalar" if parsed is None else f"coalesce({computed.expression(parsed)}, {of_scalar(parsed)})"
     step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"
     query = _QUERY.format(step=step, value=value, source=computed.source, where=_WHERE)
     rows = reader.sql(query, parameters | computed.parameters).fetchall()
     if not rows:
+        if worker is not None:
+            reader.rows_of(names, mode, worker)  # raises InvalidWorker
         what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
         raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")
     row_of = {step: row for row, step in enumerate(sorted({step for _, step, _ in rows}))}

@@ -138,7 +138,7 @@ class TrialPlots(RunsPlots):
             TensorUnavailable: No tensor of this name was saved.
             ConfigurationError: The tensor has neither histograms nor raw values.
         """
-        self._source.tensor(name)
+        name = self._source.tensor(name).name
         chosen = self._drawing.selection_of(self._source, [name], None, mode, worker, steps)
         return self._drawing.draw_histograms(self._source, chosen, name, ax)
 
@@ -173,4 +173,6 @@ class TrialPlots(RunsPlots):
             StepUnavailable: The step was not saved.
             ConfigurationError: No raw value was saved at any step, or the elements are not numbers.
         """
-        return self._drawing.draw_raw_value(self._source, name, step, ModeKeys.parse(mode), worker, ax)
+        name = self._source.tensor(name).name
+        chosen = self._drawing.selection_of(self._source, [name], None, mode, worker, None)
+        return self._drawing.draw_raw_value(self._source, name, step, chosen.mode, worker, ax)

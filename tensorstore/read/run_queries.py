@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile, plain
-from ..engines.interrupting import deadline_of
 from ..errors import ConfigurationError, CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
@@ -333,8 +332,6 @@ class RunQueries:
         """
         if not isinstance(query, str):
             raise ConfigurationError(f"a query must be text, got {query!r:.200}")
-        if timeout is not None:
-            deadline_of(timeout)  # an engine would refuse it only once it runs the query
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
             self._make(parsed.views)

@@ -515,7 +515,7 @@ class Trial:
             pandas' index, or polars' first column.
 
         Raises:
-            ConfigurationError: No tensor matches, none has the statistic, or `engine` is unknown.
+            ConfigurationError, InvalidWorker: No tensor matches or has the statistic, or an argument is unknown.
             MissingExtra: The library is not installed.
         """
         return frame_of(self._reader, names, statistic, mode, worker, engine)

@@ -454,6 +454,20 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
             page(tmp_path / "run", port=port)
 
 
+@pytest.mark.parametrize(("name", "value"), [("port", "x"), ("port", None), ("host", "a..b"), ("host", 5)])
+def test_an_address_that_is_none_is_an_error_that_names_it(tmp_path: Path, name: str, value: Any) -> None:
+    write(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match=f"cannot listen on .*{value}.*; pass another one"):
+        page(tmp_path / "run", **{name: value})
+
+
+@pytest.mark.parametrize("token", ["a/b", "a?b", "a b", "é", "\udcff", 5])
+def test_a_token_that_an_address_cannot_have_is_refused(tmp_path: Path, token: Any) -> None:
+    write(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="token must be a text of letters, digits"):
+        page(tmp_path / "run", token=token)
+
+
 def test_a_page_that_cannot_open_its_runs_leaves_the_port_free(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -120,3 +120,6 @@ def test_a_value_that_cannot_be_drawn_says_why(trial: tensortrial.Trial, run: Pa
         trial.plot.tensor("w", 1000)
     with pytest.raises(ConfigurationError, match="no raw value of 'w' was saved"):
         trial.plot.tensor("w", mode="TRAIN")
+    for worker in ("nobody", 5):
+        with pytest.raises(ConfigurationError, match=f"unknown worker {worker!r}; the workers are: worker_0"):
+            trial.plot.tensor("w", worker=worker)

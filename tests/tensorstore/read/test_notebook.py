@@ -15,7 +15,7 @@ import pytest
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from support.waiting import wait_until
-from tensortrial.errors import ConfigurationError, MissingExtra, TensorTrialError, TensorUnavailable
+from tensortrial.errors import ConfigurationError, InvalidWorker, MissingExtra, TensorTrialError, TensorUnavailable
 
 HOSTILE = "<script>alert(1)</script>&\x1b[2J\u202e"
 
@@ -158,6 +158,8 @@ def test_a_frame_of_nothing_says_why(run: Path) -> None:
         trial.frame("gradient/*")
     with pytest.raises(ConfigurationError, match="engine must be one of pandas, polars, got 'spark'"):
         trial.frame("loss", engine="spark")
+    with pytest.raises(InvalidWorker, match="unknown worker 'nobody'; choose one of: worker_0"):
+        trial.frame("loss", worker="nobody")
 
 
 def test_an_answer_of_sql_is_a_table_of_its_first_rows(run: Path) -> None:
