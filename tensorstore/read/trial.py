@@ -60,7 +60,7 @@ class Trial:
         verify: bool = True,
         snapshot: Snapshot | None = None,
     ) -> None:
-        self.name = name or storage.url.rpartition("/")[2]
+        self.name = str(name or storage.url.rpartition("/")[2])
         self.path = storage.url
         self.range_steps = None if range_steps is None else checked_range(range_steps)
         self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
