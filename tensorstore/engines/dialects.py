@@ -30,7 +30,7 @@ def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None)
 
     known = sorted(each.value for each in Dialects if each.value)
     if dialect not in known:
-        near = difflib.get_close_matches(dialect, known, 3, 0.7) or known
+        near = difflib.get_close_matches(str(dialect), known, 3, 0.7) or known
         raise ConfigurationError(f"unknown SQL dialect {dialect!r}; known dialects: {', '.join(near)}")
     tree = sqlglot.parse_one(sql, read="duckdb")
     for parameter in list(tree.find_all(exp.Parameter, exp.Placeholder)):

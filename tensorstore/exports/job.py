@@ -14,6 +14,7 @@ from itertools import groupby
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..config.reduction_config import boolean
@@ -107,7 +108,7 @@ def export(
 
 
 def _checked(tables: Iterable[str] | None) -> list[str]:
-    if not isinstance(tables, Iterable | None):
+    if tables is not None and not np.iterable(tables):
         raise ConfigurationError(f"tables must be names of tables, got {tables!r}")
     wanted = list(DEFAULT if tables is None else [tables] if isinstance(tables, str) else tables)
     for table in wanted:

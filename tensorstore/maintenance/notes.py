@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ..errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.documents import from_object, read_document
@@ -120,7 +122,7 @@ def annotate(
         StorageError: The file cannot be written.
     """
     for name, given in (("tags", tags), ("add_tags", add_tags), ("remove_tags", remove_tags)):
-        if isinstance(given, str) or not isinstance(given, Iterable | None):
+        if isinstance(given, str) or not (given is None or np.iterable(given)):
             raise ConfigurationError(f"{name} must be a list of texts such as ['paper'], got {given!r}")
     storage = open_storage(path, storage_options)
     if not storage.exists_any():

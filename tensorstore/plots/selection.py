@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 from ..mode import ModeKeys, checked_range
@@ -155,7 +157,7 @@ def nothing_saved(chosen: Selection) -> ConfigurationError:
 
 
 def _patterns(names: str | Iterable[str]) -> list[str]:
-    patterns = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else []
+    patterns = [names] if isinstance(names, str) else list(names) if np.iterable(names) else []
     if not patterns or not all(isinstance(each, str) and each for each in patterns):
         raise ConfigurationError(f"names must be a name, a collection, a pattern or several, got {names!r:.200}")
     return patterns

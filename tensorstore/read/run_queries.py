@@ -332,6 +332,8 @@ class RunQueries:
         """
         if not isinstance(query, str):
             raise ConfigurationError(f"a query must be text, got {query!r:.200}")
+        if parameters is not None and not isinstance(parameters, dict):
+            raise ConfigurationError("parameters must be a dictionary; write $name in the query")
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
             self._make(parsed.views)

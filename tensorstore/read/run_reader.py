@@ -460,8 +460,6 @@ class RunReader:
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Return the rows of a query on the views of the run; see `RunQueries.sql`."""
         self._refresh_if_due()
-        if parameters is not None and not isinstance(parameters, dict):
-            raise ConfigurationError("parameters must be a dictionary; write $name in the query")
         return self.queries.sql(query, parameters, timeout)
 
     # Of the last refresh.

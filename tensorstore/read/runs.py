@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from .. import forking
@@ -65,9 +66,8 @@ def open_runs(
         StorageError: No run can be opened, and a storage refused to list a place or to read a run.
         ConfigurationError: The list is empty, or a place is neither a path nor a URL.
     """
-    if isinstance(places, str | os.PathLike | Trial) or not isinstance(places, Iterable):
-        places = [places]
-    return Runs(list(places), storage_options, engine, verify)
+    is_one = isinstance(places, str | os.PathLike | Trial) or not np.iterable(places)
+    return Runs([places] if is_one else list(places), storage_options, engine, verify)
 
 
 class Runs:
@@ -137,8 +137,8 @@ class Runs:
         Raises:
             ConfigurationError: No run has this name.
         """
-        if name not in self._runs:
-            near = near_names(name, self.names) or self.names[:20]
+        if not isinstance(name, str) or name not in self._runs:
+            near = near_names(str(name), self.names) or self.names[:20]
             raise ConfigurationError(f"unknown run {name!r}; the nearest runs are: {', '.join(near)}")
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine, verify=self._verify)
