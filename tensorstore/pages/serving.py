@@ -174,6 +174,6 @@ def _check_extra() -> None:
 def _listen(host: str, port: int) -> Any:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, int(port)), family=family)
     except (OSError, OverflowError, TypeError, ValueError) as exc:
         raise ConfigurationError(f"cannot listen on {host!r}, port {port}: {exc}; pass another one") from exc
