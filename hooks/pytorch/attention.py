@@ -88,8 +88,9 @@ def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tenso
     """Return the queries, the keys and the options of a call of scaled_dot_product_attention."""
     named = {**dict(zip(_ARGUMENTS, args, strict=False)), **options}
     query, mask = named.pop("query"), named.get("attn_mask")
-    if hasattr(mask, "_materialize"):  # a CausalBias, whose memory is not the mask and whose module imports the compiler
-        named["attn_mask"] = mask._materialize(query.device)
+    materialize = getattr(mask, "_materialize", None)
+    if materialize is not None:  # a CausalBias: its memory is not the mask, and its module imports the compiler
+        named["attn_mask"] = materialize(query.device)
     return query, named.pop("key"), named
 
 
