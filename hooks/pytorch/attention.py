@@ -31,7 +31,7 @@ def attention_statistics(hook: Hook) -> Iterator[None]:
     product of its queries and keys. The n-th call of a forward saves `attention/<n>/logit_max` and
     `attention/<n>/entropy` (in nats, the mean over queries), of shape (heads,), over the batch and all positions that
     the mask allows. A model on an accelerator waits for the results. Nothing is computed at other steps, nor in
-    compiled code.
+    compiled code, nor of nested tensors.
 
     Args:
         hook: The hook that saves them.
