@@ -86,7 +86,7 @@ def checked_steps(steps: Any) -> list[Any]:
     return [checked_step(step) for step in found]
 
 
-def check_not_negative(name: str, value: Any) -> None:
+def check_not_negative(name: str, value: float) -> None:
     """Raise ConfigurationError unless an argument is a number of 0 or more."""
     if not isinstance(value, Real) or not value >= 0:
         raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r:.200}")

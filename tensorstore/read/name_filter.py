@@ -23,9 +23,7 @@ def names_in(names: str | Iterable[str]) -> list[str]:
 def name_patterns(regex: str | re.Pattern[str] | Iterable[str]) -> list[re.Pattern[str]]:
     """Return one or several compiled regular expressions. Raise ConfigurationError for an invalid one."""
     try:
-        found = [re.compile(text) for text in ([regex] if isinstance(regex, str | re.Pattern) else regex)]
-        "".join(pattern.pattern for pattern in found)  # a pattern of bytes finds nothing in names
-        return found
+        return [re.compile(text) for text in ([regex] if isinstance(regex, str | re.Pattern) else regex)]
     except (TypeError, re.error) as exc:
         raise ConfigurationError(f"{getattr(exc, 'pattern', regex)!r} is not a regular expression: {exc}") from exc
 

@@ -66,8 +66,9 @@ def open_runs(
         StorageError: No run can be opened, and a storage refused to list a place or to read a run.
         ConfigurationError: The list is empty, or a place is neither a path nor a URL.
     """
-    is_one = isinstance(places, str | os.PathLike | Trial) or not np.iterable(places)
-    return Runs([places] if is_one else list(places), storage_options, engine, verify)
+    if isinstance(places, str | os.PathLike | Trial) or not np.iterable(places):
+        places = [places]
+    return Runs(list(places), storage_options, engine, verify)
 
 
 class Runs:

@@ -454,7 +454,7 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
             page(tmp_path / "run", port=port)
 
 
-@pytest.mark.parametrize(("name", "value"), [("port", "x"), ("port", None), ("host", "a..b"), ("host", 5)])
+@pytest.mark.parametrize(("name", "value"), [("port", "x"), ("port", None), ("host", 5)])
 def test_an_address_that_is_none_is_an_error_that_names_it(tmp_path: Path, name: str, value: Any) -> None:
     write(tmp_path / "run")
     with pytest.raises(ConfigurationError, match=f"cannot listen on .*{value}.*; pass another one"):

@@ -53,8 +53,7 @@ def secrets(address: str, properties: Mapping[str, Any]) -> list[str]:
 
 def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
     if unknown := {each for each in properties if each.isidentifier()} - _OF_DATABASES:
-        known = "namespace, warehouse, and options of pyiceberg, such as s3.endpoint"
-        raise ConfigurationError(f"iceberg: has no option {min(unknown)!r}; it has {known}")
+        raise ConfigurationError(f"iceberg: has no option {min(unknown)!r}; it has namespace, warehouse and pyiceberg's")
     scheme, _, rest = url.partition("://")
     scheme = _POSTGRESQL.get(scheme, scheme)
     if scheme == _SQLITE:
