@@ -52,8 +52,8 @@ def secrets(address: str, properties: Mapping[str, Any]) -> list[str]:
 
 
 def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
-    if unknown := {each for each in properties if each.isidentifier()} - _OF_DATABASES:
-        raise ConfigurationError(f"iceberg: has no option {min(unknown)!r}; it has namespace, warehouse and pyiceberg's")
+    if wrong := {each for each in properties if each.isidentifier()} - _OF_DATABASES:
+        raise ConfigurationError(f"iceberg: has no option {min(wrong)!r}; it has namespace, warehouse and pyiceberg's")
     scheme, _, rest = url.partition("://")
     scheme = _POSTGRESQL.get(scheme, scheme)
     if scheme == _SQLITE:
