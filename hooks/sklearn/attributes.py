@@ -69,13 +69,15 @@ def collection_of(name: str) -> str | None:
 
 def stages_of(model: Any) -> Iterator[tuple[str, Array, bool]]:
     """Yield the attributes with a number for each stage: the name, the numbers, and True for losses."""
+    own = vars(model)
+    # AdaBoost has numbers for all stages that it was asked for, also if it stopped early.
+    end = len(own["estimators_"]) if "estimators_" in own else None
     for name, is_loss in STAGES.items():
-        value = vars(model).get(name)
-        array = np.zeros(0) if value is None else np.asarray(value)
+        array = np.asarray(own.get(name))
         # HistGradientBoosting, which has no `estimators_`, has scores there, and one from before the first stage.
-        is_score = name in ("train_score_", "validation_score_") and "estimators_" not in vars(model)
-        if array.ndim == 1 and array.dtype.kind in "fiu" and array[is_score:].size:
-            yield name, array[is_score:], is_loss and not is_score
+        is_score = name in ("train_score_", "validation_score_") and end is None
+        if array.ndim == 1 and array.dtype.kind in "fiu" and array[is_score:end].size:
+            yield name, array[is_score:end], is_loss and not is_score
 
 
 def staged_losses(

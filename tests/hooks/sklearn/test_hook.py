@@ -17,6 +17,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error  #
 from sklearn.neural_network import MLPClassifier  # noqa: E402
 from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.tree import DecisionTreeClassifier  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import SaveConfig, create_trial  # noqa: E402
@@ -103,6 +104,16 @@ def test_the_losses_of_classifiers_are_those_of_their_probabilities(make_hook: A
         assert list(saved) == trial.tensor("train-log_loss").steps()
         assert list(saved.values()) == scores[1:].tolist()
     assert trial.tensor_names(collection="losses") == ["train-log_loss"]  # those that it keeps itself are scores
+
+
+def test_boosting_that_stops_early_has_the_stages_that_it_trained(make_hook: Any) -> None:
+    model = AdaBoostClassifier(DecisionTreeClassifier(), n_estimators=5, random_state=0).fit(X, Y)
+    assert len(model.estimators_) == 1 < len(model.estimator_errors_)
+    hook = make_hook()
+    hook.save_stages(model, {"train": (X, Y)})
+    trial = closed(hook)
+    assert set(trial.tensor_names()) == {"estimator_errors_", "estimator_weights_", "train-log_loss"}
+    assert trial.steps() == [0]
 
 
 def test_a_warm_start_continues_its_steps(make_hook: Any, out: str) -> None:
