@@ -152,7 +152,9 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
             (epoch, evals_log), self._open_round = self._open_round, None
             # That earlier callback may also have reduced the model to its best round.
             is_whole = model.num_boosted_rounds() == self._rounds_before + epoch + 1
-            self._end_round(model if is_whole else None, evals_log)
+            # A callback after this one may have ended training before the round.
+            if is_whole or any(len(values) > epoch for metrics in evals_log.values() for values in metrics.values()):
+                self._end_round(model if is_whole else None, evals_log)
         return model
 
     @guarded

@@ -87,6 +87,16 @@ def test_the_last_round_is_saved_when_another_callback_ends_training(
         np.testing.assert_array_equal(trial.tensor("predictions").value(rounds - 1), booster.predict(validation))
 
 
+def test_a_round_that_another_callback_prevents_is_no_step(make_hook: Make) -> None:
+    class Stop(xgb.callback.TrainingCallback):  # type: ignore[misc]
+        def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            return epoch == 2
+
+    hook = make_hook()
+    train([hook, Stop()])
+    assert closed(hook).steps() == [0, 1]
+
+
 def test_steps_continue_after_those_of_a_trained_booster(make_hook: Make, out: str, tmp_path: Path) -> None:
     _, validation = cancer()
     first = make_hook(include_collections=["trees", "predictions"], validation_data=validation)
