@@ -292,12 +292,11 @@ class _Callback:
     def __call__(self, values: Any, step: Any) -> None:
         hook = self._hook()
         if hook is not None and hook.recorder.active:
-            # The values are copied, because their memory belongs to the running function.
-            values = jax.tree_util.tree_map(lambda each: np.array(each), values)
-            step = None if step is None else int(step)
-            if step is not None:
-                self._note(self._mode or hook.mode, step)
+            # Copies, because their memory belongs to the running function.
+            values, step = jax.tree_util.tree_map(np.array, (values, step))
             getattr(hook, self._method)(*self._arguments, values, step=step, mode=self._mode)
+            if step is not None and not step.ndim:
+                self._note(self._mode or hook.mode, step)
 
     def _note(self, mode: object, step: int) -> None:
         """Log, once, that the function was called again at a step, as vmap and pmap do for each element."""
