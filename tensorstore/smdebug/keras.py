@@ -8,7 +8,7 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.format.record import Step
 from tensortrial.hooks.core.recorder import guarded
-from tensortrial.hooks.keras.backend import user_array
+from tensortrial.hooks.keras.backend import outside_of_graphs, user_array
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
 from tensortrial.hooks.keras.names import VariableNaming
 from tensortrial.mode import modes
@@ -35,7 +35,8 @@ class ScriptNaming(VariableNaming):
 
 def _with_settings(optimizer: Any, found: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Return variables by names with the optimizer's as a prefix, including settings that are variables."""
-    config = optimizer.get_config()
+    with outside_of_graphs():  # Keras reads its variables for this
+        config = optimizer.get_config()
     folder = config.get("name") or type(optimizer).__name__
     named = [(name if "/" in name else f"{folder}/{name}", variable) for name, variable in found]
     known = {name for name, _ in named}

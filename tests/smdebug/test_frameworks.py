@@ -40,6 +40,19 @@ trial = smd.create_trial(sys.argv[1])
 print(trial.tensor_names(collection="sm_metrics"), trial.tensor("scalar/inside").value(3), trial.loaded_all_steps)
 print(trial.tensor_names(collection="weights"), trial.steps(mode=modes.TRAIN))
 print(trial.tensor("recorded").steps(), trial.tensor("loss").steps(), trial.tensor("loss").value(3).shape)
+
+hook = KerasHook(sys.argv[1] + "-tape", save_config=SaveConfig(save_interval=1))
+optimizer = hook.wrap_optimizer(tf.keras.optimizers.SGD(0.1))
+
+@tf.function
+def step(x):
+    with hook.wrap_tape(tf.GradientTape()) as tape:
+        loss = tf.reduce_sum(model(x))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+step(tf.ones((2, 3)))
+hook.close()
+print(smd.create_trial(sys.argv[1] + "-tape").tensor("loss").steps())
 """
 KERAS_PRINTED = """\
 True None
@@ -47,6 +60,7 @@ True None
 ['scalar/inside'] [2.] True
 ['fc1/weights/fc1/kernel:0', 'fc2/weights/fc2/kernel:0'] [0, 2, 3]
 [3] [0, 2, 3] (1,)
+[0]
 """
 MXNET = """
 import sys
