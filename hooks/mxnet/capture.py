@@ -98,7 +98,7 @@ class Capture:
         for parameter, name in self._parameter_names.items():
             for device, gradient in fresh_gradients(parameter):
                 self._name_gradient(f"gradient/{name}{device}", name)
-                self._capture_gradient(f"gradient/{name}{device}", gradient)
+                self._capture(f"gradient/{name}{device}", gradient, Gradient.unscaled)
 
     # Registering.
 
@@ -214,15 +214,10 @@ class Capture:
                 self._capture(self._parameter_names[parameter], parameter._data[0], weight_copy)
         return uninitialized
 
-    def _capture_gradient(self, name: str, gradient: Gradient) -> None:
+    def _capture(self, name: str, value: Any, copy: Callable[[Any], Array] = host_copy) -> None:
         plan = self.recorder.planner.plan(name)
         if plan is not None:
-            self.recorder.record(plan, gradient.unscaled(), owned=True)
-
-    def _capture(self, name: str, array: Any, copy: Callable[[Any], Array] = host_copy) -> None:
-        plan = self.recorder.planner.plan(name)
-        if plan is not None:
-            self.recorder.record(plan, copy(array), owned=True)
+            self.recorder.record(plan, copy(value), owned=True)
 
 
 def _hybridized(block: Any) -> Iterator[Any]:
