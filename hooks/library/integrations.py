@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.mode import ModeKeys
 from tensortrial.truth import truth_of
 
 from ..core.base_hook import BaseHook
+from ..core.user_values import as_number
 
 OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
 
@@ -52,13 +54,13 @@ def arguments_in(variable: str) -> dict[str, Any]:
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of a library's logs that are numbers, or arrays or tensors of one element."""
-    return {name: float(value) for name, value in logs.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Real):
-        return True
-    return (hasattr(value, "numel") and value.numel() == 1) or getattr(value, "size", None) == 1
+    found = {}
+    for name, value in logs.items():
+        is_one = value.numel() == 1 if hasattr(value, "numel") else getattr(value, "size", 0) == 1
+        if is_one or isinstance(value, Real):
+            with suppress(UnsupportedValue):  # text or a complex number
+                found[name] = as_number(value)
+    return found
 
 
 def continue_at(hook: BaseHook, step: int) -> None:

@@ -393,8 +393,12 @@ def test_a_loss_that_is_logged_after_the_first_steps_is_not_missed(
 def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> None:
     logger = Logger(tmp_path / "run")
     made_trainer(tmp_path, logger=logger).fit(Net(rate=0.2), loader(3))
+    logger.log_metrics({"array": np.array([0.5]), "text": np.array("x"), "tensor": torch.tensor([0.5])}, step=2)
     logger.experiment.close()
-    assert create_trial(tmp_path / "run").tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2]
+    trial = create_trial(tmp_path / "run")
+    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2]
+    assert trial.tensor("array").value(2, modes.TRAIN) == trial.tensor("tensor").value(2, modes.TRAIN) == 0.5
+    assert not trial.has_tensor("text")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["metadata"]["rate"] == 0.2
 
 
