@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tensortrial.mode import ModeKeys
@@ -49,7 +48,6 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     """True if a step of the training has begun, and no optimizer has stepped since."""
     _progress = (0, 0)
     """The updates before the open step."""
-    _loggers: Sequence[Logger] = ()
 
     @property
     def hook(self) -> Hook | None:
@@ -95,16 +93,17 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Publish saved steps. The run stays open, because a test may follow."""
-        self._finish(trainer)
+        self.teardown(trainer)
         self._end_training()
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Publish all that was saved until the error, including its step."""
-        self._finish(trainer)
+    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Publish all that was saved, because a spawned process ends after this. After an error, so may any process."""
+        if self._saves:
+            self._save_unused_gradients(trainer)
+            self._accumulates = False
+            self._publish()
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Publish saved steps, because a spawned process ends after this."""
-        self._finish(trainer)
+    on_exception = teardown
 
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -113,20 +112,11 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         if not trainer.sanity_checking:
             self._begin_batch(trainer, pl_module, ModeKeys.EVAL, trainer.num_val_batches, dataloader_idx)
 
-    def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """End the step of a batch of a validation."""
-        if not trainer.sanity_checking:
-            self._end_batch()
-
     def on_test_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Begin the step of a batch of a test."""
         self._begin_batch(trainer, pl_module, ModeKeys.EVAL, trainer.num_test_batches, dataloader_idx)
-
-    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
-        """End the step of a batch of a test."""
-        self._end_batch()
 
     def on_predict_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -134,28 +124,30 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         """Begin the step of a batch of a prediction."""
         self._begin_batch(trainer, pl_module, ModeKeys.PREDICT, trainer.num_predict_batches, dataloader_idx)
 
-    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
-        """End the step of a batch of a prediction."""
-        self._end_batch()
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        """End the step of a batch of a validation, a test or a prediction. The sanity check has begun none."""
+        if self._saves:
+            self._end_step()
+
+    on_test_batch_end = on_predict_batch_end = on_validation_batch_end
 
     # Steps.
 
     def _begin(self, trainer: Any, pl_module: Any, resumes: bool = False) -> None:
         """Make the hook, if there is none, and a logger that passes it the values of `self.log`."""
         ours = [each for each in trainer.loggers if isinstance(each, Logger)]
-        if self._hook is None and ours and self._out_dir is None and not self._options:
-            self._hook = ours[0].make_hook(resumes)
+        theirs = [each for each in ours if not isinstance(each, _JoinedLogger)]
+        if self._hook is None and theirs and self._out_dir is None and not self._options:
+            self._hook = theirs[0].make_hook(resumes)
         elif self._hook is None:
             save_config = SaveConfig(save_interval=max(1, int(trainer.log_every_n_steps or 1)))
             self._make_hook(trainer.default_root_dir, resumes, save_config=save_config)
             self.recorder.run.add_metadata(pl_module.hparams)
             logger.info("tensors of this training are saved to %s", without_credentials(self.recorder.run.out_dir))
         self._hook.capture.unsaved.losses_are_logged = True
-        self._loggers = [each for each in ours if each.experiment is self._hook]
-        if not ours:
+        if all(each.make_hook() is not self._hook for each in ours):
             # Lightning passes the values of `self.log` to loggers only.
-            self._loggers = [_JoinedLogger(self._hook, trainer.loggers)]
-            trainer.loggers = [*trainer.loggers, *self._loggers]
+            trainer.loggers = [*trainer.loggers, _JoinedLogger(self._hook, trainer)]
 
     def _go_back(self, trainer: Any) -> None:
         """Continue at the checkpoint, once, when the first batch begins.
@@ -202,23 +194,23 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         if dataloader_idx is not None:
             self._hook.save_scalar("dataloader_idx", dataloader_idx)
 
-    def _end_batch(self) -> None:
-        if self._saves:
-            self._end_step()
 
-    def _finish(self, trainer: Any) -> None:
-        if self._saves:
-            self._save_unused_gradients(trainer)
-            self._accumulates = False
-            self._publish()
+class _JoinedLogger(Logger, lightning.loggers.logger.DummyLogger):  # type: ignore[misc]
+    """A logger that a `Callback` adds to the user's own.
 
+    Without those, the module's `self.logger` is this one instead of None: it accepts any call.
+    """
 
-class _JoinedLogger(Logger):
-    """A logger that a `Callback` adds to the user's own."""
+    experiment = lightning.loggers.logger.DummyLogger.experiment
 
-    def __init__(self, hook: Hook, others: Sequence[Any]) -> None:
+    def __init__(self, hook: Hook, trainer: Any) -> None:
         super().__init__(hook=hook)
-        self._others = list(others)
+        self._others, self._root = list(trainer.loggers), str(trainer.default_root_dir)
+
+    @property
+    def save_dir(self) -> str:
+        """The folder that `trainer.log_dir` is without a logger."""
+        return self._root
 
     @property
     def version(self) -> str:

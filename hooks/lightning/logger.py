@@ -65,12 +65,12 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
             metrics: Numbers by their names. Other values are left out.
             step: The step. Default: the open one.
         """
-        self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
+        self.make_hook().log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *_: Any, **__: Any) -> None:
         """Keep hyperparameters, which become metadata of the run if it has not begun."""
         found = vars(params) if isinstance(params, Namespace) else params
-        self.experiment.recorder.run.add_metadata(found or {})
+        self.make_hook().recorder.run.add_metadata(found or {})
 
     def save(self) -> None:
         """Do nothing: the hook publishes by itself."""

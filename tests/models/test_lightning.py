@@ -432,6 +432,26 @@ def test_a_callback_without_arguments_saves_to_the_run_of_the_logger(tmp_path: P
     assert trial.steps(mode=modes.TRAIN) == [0, 1]
 
 
+def test_each_of_two_callbacks_saves_what_a_module_logs_that_uses_its_logger(tmp_path: Path) -> None:
+    class Drawing(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            folders.append(self.trainer.log_dir)
+            if self.logger is not None:
+                self.logger.log_image("batch", [batch[0]])
+                self.logger.experiment.add_image("batch", batch[0])
+            return super().training_step(batch, batch_idx)
+
+    folders: list[Any] = []
+    callbacks = [Callback(tmp_path / "run", **EACH), Callback()]
+    made_trainer(tmp_path, *callbacks).fit(Drawing(), loader(3))
+    assert [Path(each) for each in folders] == [tmp_path] * 3
+    for callback in callbacks:
+        callback.close()
+        trial = create_trial(callback.hook.out_dir)
+        assert trial.steps(mode=modes.TRAIN) == trial.tensor("train_loss").steps(modes.TRAIN) == [0, 1, 2]
+    assert callbacks[0].hook is not callbacks[1].hook
+
+
 def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
