@@ -231,6 +231,9 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             for name, method in list(vars(wrapped).items()):
                 if inspect.isfunction(method) and method in self._replacements:
                     delattr(wrapped, name)
+                    before = vars(method)["__wrapped__"]
+                    if getattr(before, "__self__", None) is not wrapped:  # somebody else's replacement
+                        setattr(wrapped, name, before)
         self._wrapped.clear()
         self._states.clear()
         self._due.clear()

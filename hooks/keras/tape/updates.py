@@ -26,7 +26,7 @@ class TapeUpdates:
     def __init__(self, hook: TapeOwner) -> None:
         self._hook = hook
         self.recorder = hook.recorder
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def follow(self, optimizer: Any) -> None:
         """Record the hyperparameters and updates of each use of an optimizer, until `forget` is called."""
@@ -45,14 +45,16 @@ class TapeUpdates:
                 record()
             return result
 
+        self._replaced.append((optimizer, name, vars(optimizer).get(name), applied))
         object.__setattr__(optimizer, name, applied)
-        self._replaced.append((optimizer, name, applied))
 
     def forget(self) -> None:
-        """Restore the optimizers' own methods."""
-        for optimizer, name, applied in self._replaced:
+        """Restore the methods that the optimizers had."""
+        for optimizer, name, before, applied in self._replaced:
             if vars(optimizer).get(name) is applied:
                 object.__delattr__(optimizer, name)
+                if before is not None:  # somebody else's replacement
+                    object.__setattr__(optimizer, name, before)
         self._replaced.clear()
 
     @guarded

@@ -54,15 +54,19 @@ def test_a_closed_hook_leaves_nothing_on_sessions_and_optimizers(out: str) -> No
     assert create_trial(out).steps() == [1, 2]
 
 
-def test_a_method_that_somebody_else_wrapped_stays(out: str) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_a_method_that_somebody_else_wrapped_stays(out: str, before: bool) -> None:
     hook, net = tt.SessionHook(out, save_config=EVERY), Net()
     with v1.Session(graph=net.graph) as session:
-        inner = hook.wrap_session(session).run
-        session.run = lambda *args, **kwargs: inner(*args, **kwargs)
+        if not before:
+            hook.wrap_session(session)
+        inner = session.run
+        session.run = own = lambda *args, **kwargs: inner(*args, **kwargs)
+        hook.wrap_session(session)
         session.run(net.init)
         hook.close()
         session.run(net.init)
-        assert session.run.__name__ == "<lambda>"
+        assert session.run is own
 
 
 def test_a_tensor_of_a_graph_that_is_saved_by_a_call_leaves_the_hook_on(
