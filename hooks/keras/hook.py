@@ -201,8 +201,9 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @property
     def is_fitting(self) -> bool:
-        """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
-        return self._outer is not None
+        """True if Keras' own `fit`, `evaluate` or `predict` is under way, and has not failed."""
+        is_here = self._thread is threading.current_thread()  # and not a replica's thread
+        return self._outer is not None and (not is_here or _is_within("fit", "evaluate", "predict"))
 
     # Methods that Keras calls.
 

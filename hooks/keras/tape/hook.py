@@ -107,8 +107,8 @@ class TapeHook(TapeOwner):
                     self.recorder.refuse(name, exc)
 
     def tape_callback(self) -> GraphCallback | None:
-        """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
-        if not self.recorder.active or (graph() is not None and self._cannot_call_back()):
+        """Return the callback of the replica that runs or is traced; None in `fit`, or if the replica is not saved."""
+        if not self.recorder.active or self.is_fitting or (graph() is not None and self._cannot_call_back()):
             return None
         recorders = self._recorders_here()
         return self._callback_of(recorders[0]) if recorders else None

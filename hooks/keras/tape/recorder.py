@@ -35,7 +35,7 @@ class TapeOwner(ABC):
 
     @abstractmethod
     def tape_callback(self) -> GraphCallback | None:
-        """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
+        """Return the callback of the replica that runs or is traced; None in `fit`, or if the replica is not saved."""
 
     @abstractmethod
     def tape_optimizers(self) -> list[Any]:
@@ -44,7 +44,7 @@ class TapeOwner(ABC):
     @property
     @abstractmethod
     def is_fitting(self) -> bool:
-        """True if Keras' own `fit` is under way."""
+        """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
 
 
 class TapeRecorder(threading.local):

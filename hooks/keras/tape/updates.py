@@ -71,7 +71,7 @@ class TapeUpdates:
     @guarded
     def _record_hyperparameters(self, optimizer: Any) -> None:
         """Record the hyperparameters of an update. A function that is traced now keeps those that are not variables."""
-        if self._hook.is_fitting or CollectionKeys.HYPERPARAMETERS not in self.recorder.collections.saved_names:
+        if CollectionKeys.HYPERPARAMETERS not in self.recorder.collections.saved_names:
             return
         callback = self._hook.tape_callback()
         if callback is None or not callback.may_be_due:
@@ -90,7 +90,7 @@ class TapeUpdates:
     @guarded
     def _begin(self, variables: Iterable[Any], records: list[Callable[[], None]]) -> None:
         """Copy the variables whose update may be due, and append functions that record the updates."""
-        if self._hook.is_fitting or not DUE_WITH.intersection(self.recorder.collections.saved_names):
+        if not DUE_WITH.intersection(self.recorder.collections.saved_names):
             return
         callback = self._hook.tape_callback()
         if callback is None or not callback.may_be_due:
