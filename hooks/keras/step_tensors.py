@@ -6,6 +6,7 @@ additional results, so that it stays a graph, compiled by XLA or not. Steps that
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -95,9 +96,12 @@ class StepTensors(threading.local):
         return self._is_reachable(source) and self._wanted(name)
 
     @guarded
-    def _add_loss(self, labels: Any, loss: Any) -> None:
-        self._has_loss = True
-        self._add_all("labels", labels, numbered=True)
+    def _add_loss(self, compute: Callable[..., Any], args: Any, kwargs: Any, loss: Any) -> None:
+        # A model's own `compute_loss` may have other arguments than that of Keras.
+        arguments = inspect.signature(compute).bind(*args, **kwargs).arguments
+        if "y" in arguments:
+            self._has_loss = True
+            self._add_all("labels", arguments["y"], numbered=True)
         self._add_all("batch_loss", loss)
 
     @guarded
@@ -146,9 +150,9 @@ class StepTensors(threading.local):
     # Wrappers of the methods of the model and its optimizers.
 
     def _wrap_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        def observed(x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-            loss = compute(x, y, *args, **kwargs)
-            self._add_loss(y, loss)
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            loss = compute(*args, **kwargs)
+            self._add_loss(compute, args, kwargs, loss)
             return loss
 
         return observed

@@ -240,10 +240,11 @@ class OwnStep(Subclassed):
     """With a training step of its own, and another optimizer than the one that it is compiled with."""
 
     own: Any = None
+    wrap: Any = staticmethod(lambda tape: tape)
 
     def train_step(self, batch: Any) -> Any:
         x, y = batch[0], batch[1]
-        with tf.GradientTape() as tape:
+        with self.wrap(tf.GradientTape()) as tape:
             loss = classifier_loss()(y, self(x, training=True))
         variables = self.trainable_variables
         (self.own or self.optimizer).apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
@@ -282,13 +283,31 @@ class TestModels:
         assert set(trial.collection("gradients").tensor_names) == set(names)
         assert all(trial.tensor(name).steps(TRAIN) == [0, 1] for name in names)
 
-    def test_models_with_their_own_train_step_are_saved(self, make_hook: Any, out: str) -> None:
+    @pytest.mark.parametrize("wraps", [False, True])
+    def test_models_with_their_own_train_step_are_saved(self, make_hook: Any, out: str, wraps: bool) -> None:
         hook, model = make_hook(include_collections=["gradients", "labels"]), compiled(OwnStep(), metrics=None)
+        if wraps:  # a tape inside `fit` needs no wrapper, and begins no step
+            model.wrap = hook.wrap_tape
         fit(model, 2, hook)
         hook.close()
         np.testing.assert_array_equal(value(out, "labels_0", 1).ravel(), data(1, begin=1)[1])
         assert create_trial(out).tensor("gradients/fc2/biasGrad").steps(TRAIN) == [0, 1]
         assert names(out, collection="losses") == {"my_loss"}
+
+    def test_the_loss_of_a_model_may_have_other_arguments_than_that_of_keras(self, make_hook: Any, out: str) -> None:
+        class OwnLoss(OwnStep):
+            def compute_loss(self, guesses: Any) -> Any:
+                return tf.reduce_mean(guesses)
+
+            def train_step(self, batch: Any) -> Any:
+                return {**super().train_step(batch), "mean": self.compute_loss(guesses=self(batch[0]))}
+
+        hook, model = make_hook(save_all=True), OwnLoss()
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        fit(model, 2, hook)
+        hook.close()
+        np.testing.assert_array_equal(value(out, "labels_0", 1).ravel(), data(1, begin=1)[1])
+        assert value(out, "batch_loss", 0) == value(out, "mean", 0)
 
     def test_a_model_whose_optimizer_is_unknown_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
