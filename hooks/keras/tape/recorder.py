@@ -203,22 +203,20 @@ class TapeRecorder(threading.local):
         for key, tensor in tensors_in(value):
             for part, each in dense_parts(self._counter.next(name, key, numbered), tensor):
                 if _is_dense(each) and self.recorder.may_save([part]):
-                    self._see_dense(part, each)
-
-    def _see_dense(self, name: str, tensor: Any) -> None:
-        building = graph()
-        if getattr(tensor, "graph", building) is building:
-            self._seen[name] = tensor
-        else:
-            self.recorder.failures.warn_once(
-                f"{name} is not saved, because it exists only inside a loop or a branch of the graph"
-            )
+                    self._seen[part] = each
 
     def _record_seen(self) -> None:
         seen, self._seen = self._seen, {}
         if self._callback is not None and self._callback.may_be_due:
             building = graph()
-            self._callback.record_due({n: t for n, t in seen.items() if getattr(t, "graph", building) is building})
+            found = {name: each for name, each in seen.items() if getattr(each, "graph", building) is building}
+            self._callback.record_due(found)
+            # Keras also calls layers in graphs from which it only reads shapes.
+            lost = [name for name in seen.keys() - found if not seen[name].graph.name.startswith("scratch_graph")]
+            if lost:
+                self.recorder.failures.warn_once(
+                    "tensors inside a loop, a branch or another function are not saved: %s", ", ".join(sorted(lost))
+                )
 
 
 def _without(scale: Any, tensor: Any) -> Any:

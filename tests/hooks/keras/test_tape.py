@@ -274,6 +274,20 @@ def test_a_function_compiled_by_xla_is_one_warning(make_hook: Make, caplog: pyte
     assert "remove jit_compile" in said[0]
 
 
+@both
+def test_tensors_inside_another_function_are_a_warning(
+    make_hook: Make, compiled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook, model = make_hook(include_collections=["layers", "predictions"]), kt.small()
+    model.call = tf.function(model.call)
+    step = training(hook.wrap_tape, model)
+    step = tf.function(step) if compiled else step
+    for x, y in batches(2):
+        step(x, y)
+    assert closed(hook).tensor_names(regex="puts|pred") == ["predictions_0"]
+    assert sum("another function are not saved: fc1/inputs, fc1/outputs" in text for text in caplog.messages) == 1
+
+
 def test_a_tape_that_is_not_wrapped_is_a_warning(make_hook: Make, caplog: pytest.LogCaptureFixture) -> None:
     hook = make_hook(include_collections=["gradients"])
     step = training(lambda tape: tape, kt.small(), hook.wrap_optimizer(keras.optimizers.SGD(0.1)))
