@@ -25,9 +25,9 @@ class GraphCallback:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        # The last callback of each graph, and the tensor that says whether anything is due at its step.
-        self._last = IdentityMap[Any, Any]()
-        self._due = IdentityMap[Any, Any]()
+        # By graph, the names of its last callback, and of the tensor that says whether anything is due at its step.
+        self._last = IdentityMap[Any, str]()
+        self._due = IdentityMap[Any, str]()
 
     def begin_step(self) -> None:
         """Begin a step now, or at each execution of the graph that is being built."""
@@ -94,15 +94,15 @@ class GraphCallback:
 
     def _is_due(self) -> Any:
         """Return the tensor that says whether anything is due, from the callback in this graph or in an outer one."""
-        return next((self._due[each] for each in _graphs() if each in self._due), None)
+        return next((each.get_tensor_by_name(self._due[each]) for each in _graphs() if each in self._due), None)
 
-    def _chained(self, building: Any, make: Callable[[], Any]) -> Any:
+    def _chained(self, building: Any, make: Callable[[], Any]) -> str:
         import tensorflow as tf
 
         last = self._last.get(building)
-        with tf.control_dependencies([] if last is None else [last]):
-            made = self._last[building] = make()
-        return made
+        with tf.control_dependencies([] if last is None else [building.get_tensor_by_name(last)]):
+            self._last[building] = make().name
+        return self._last[building]
 
     # Python functions that each execution calls.
 

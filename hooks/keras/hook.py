@@ -27,7 +27,6 @@ from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..library.identity import IdentityMap
 from .replicas import LeadingRecorder
 
 with importing("keras", "tensorflow", "the Keras hook"):
@@ -105,9 +104,9 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.recorder.broadcast(replicas(strategy_here()))
         self._capture = Capture(self.recorder, self.naming)
         self._init_tapes()
-        # The replacements of the current model's functions, and those of each earlier model.
+        # The replacements of the current model's functions, and those that its next `fit` may use again.
         self._functions: dict[Phase, StepFunction] = {}
-        self._known = IdentityMap[Any, dict[Phase, StepFunction]]()
+        self._known: dict[Phase, StepFunction] = {}
         # The thread of the running `fit`, `evaluate` or `predict`, the name of the method, whether a batch runs, and
         # the model's function that Keras' loop has not called for the batch yet.
         self._thread: threading.Thread | None = None
@@ -233,8 +232,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._end_step(logs)
 
-    def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._end_step(logs)
+    on_test_batch_end = on_train_batch_end
 
     def on_predict_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._end_step(None)
@@ -305,25 +303,26 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     def _install(self, model: Any, phase: Phase) -> None:
         """Replace a function of the model by a StepFunction. An unchanged model gets that of the last `fit`."""
-        known = self._known.setdefault(model, {})
-        found = getattr(model, f"{phase}_function", None)
-        if isinstance(found, StepFunction) and found is not known.get(phase):
+        original, names = original_function(model, phase), self._capture.names
+        found, known = getattr(model, f"{phase}_function"), self._known.get(phase)
+        if isinstance(found, StepFunction) and found is not known:
             self.recorder.failures.warn_once(
                 "another hook observes this model; from now on it saves only losses, metrics and variables; pass one "
                 "hook to `callbacks`"
             )
-        original, names = original_function(model, phase), self._capture.names
-        if phase not in known or not known[phase].is_for(original, names):
-            known[phase] = StepFunction(phase, original, names, self._choose, self._capture.as_traced)
-        self._functions[phase] = known[phase]
-        setattr(model, f"{phase}_function", known[phase])
+        if known is None or not known.is_for(original, names):
+            known = StepFunction(phase, original, names, self._choose, self._capture.as_traced)
+            # Those of another model are dropped, because they keep it.
+            self._known = {**{key: each for key, each in self._known.items() if each.names is names}, phase: known}
+        self._functions[phase] = known
+        setattr(model, f"{phase}_function", known)
 
     def _restore(self) -> None:
         """Restore the model's own functions."""
         for function in self._functions.values():
             function.restore()
         self._functions.clear()
-        self._thread = self._outer = None
+        self._thread, self._outer, self._is_listed = None, None, False
 
     def _is_elsewhere(self) -> bool:
         """Return whether another thread makes the call while a `fit` is running."""

@@ -50,12 +50,30 @@ def test_a_closed_hook_leaves_nothing_in_a_training_loop(make_hook: Any, out: st
     assert create_trial(out).tensor("loss").steps() == [0, 1]
 
 
-def test_an_optimizer_that_was_never_applied_has_its_own_method_again(make_hook: Any) -> None:
-    hook, optimizer = make_hook(), keras.optimizers.SGD()
-    hook.wrap_optimizer(optimizer)
-    assert any(name.startswith("apply") for name in vars(optimizer))
-    hook.close()
-    assert not any(name.startswith("apply") for name in vars(optimizer))
+def test_an_open_hook_keeps_neither_an_earlier_model_nor_a_graph(make_hook: Any) -> None:
+    hook, kept = make_hook(save_all=True), []
+    for _ in range(2):
+        model = kt.small()
+        kt.fit(model, 1, hook)
+        kept.append(weakref.ref(model))
+    function = tf.function(lambda x: hook.save_scalar("x", x))
+    graph = weakref.ref(function.get_concrete_function(tf.constant(1.0)).graph)
+    del model, function
+    gc.collect()
+    assert kept[0]() is None
+    assert graph() is None
+
+
+def test_an_optimizer_has_the_methods_again_that_it_had(make_hook: Any, out: str) -> None:
+    optimizer, before = keras.optimizers.SGD(), []
+    hooks = [make_hook(f"{out}-{number}") for number in range(2)]
+    for hook in hooks:
+        before.append({name: each for name, each in vars(optimizer).items() if name.startswith("apply")})
+        hook.wrap_optimizer(optimizer)
+    for hook, methods in zip(hooks[::-1], before[::-1], strict=True):
+        hook.close()
+        assert {name: each for name, each in vars(optimizer).items() if name.startswith("apply")} == methods
+    assert [bool(methods) for methods in before] == [False, True]
 
 
 @pytest.mark.slow
