@@ -51,6 +51,17 @@ def importances(trial: Any, step: int) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("make", ["create_from_json_file", "hook_from_config"])
+def test_a_hook_is_made_from_a_json_configuration(tmp_path: Path, make: str) -> None:
+    """Data are set afterwards. Older scripts use the second name."""
+    path, (training, validation) = tmp_path / "hook.json", cancer()
+    path.write_text(json.dumps({"LocalPath": str(tmp_path / "run"), "HookParameters": {"save_interval": "2"}}))
+    hook = getattr(tt.Hook, make)(str(path))
+    hook.train_data, hook.validation_data = training, validation
+    train(hook)
+    assert closed(hook).tensor("validation-logloss").steps() == [0, 2]
+
+
 # The collections.
 
 
