@@ -108,7 +108,7 @@ def test_an_unknown_rule_offers_none_that_is_not_similar(trial: Any) -> None:
 
 
 def test_the_registry_holds_every_rule() -> None:
-    assert (len(SAGEMAKER), len(OURS), len(RULES)) == (20, 15, 35)
+    assert (len(SAGEMAKER), len(OURS), len(RULES)) == (20, 16, 36)
     assert rule_class("StalledTrainingRule") is rules.StalledTraining is rules.StalledTrainingRule
     for name, rule in RULES.items():
         assert getattr(rules, name) is rule

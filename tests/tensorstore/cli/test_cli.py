@@ -502,7 +502,7 @@ def test_o_is_the_file_that_a_command_writes(run: Path, tmp_path: Path) -> None:
 
 def test_rules_are_listed_and_described() -> None:
     listed = [json.loads(line) for line in run_command("rules", "--json").stdout.splitlines()]
-    assert len(listed) == 35
+    assert len(listed) == 36
     by_name = {each["rule"]: each for each in listed}
     assert by_name["VanishingGradient"]["parameters"]["threshold"]["default"] == 1e-7
     printed = run_command("rules").stdout
