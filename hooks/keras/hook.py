@@ -312,7 +312,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             )
         if known is None or not known.is_for(original, names):
             known = StepFunction(phase, original, names, self._choose, self._capture.as_traced)
-            # Those of another model are dropped, because they keep it.
+            # A function keeps its model in memory, so those of an earlier model are dropped.
             self._known = {**{key: each for key, each in self._known.items() if each.names is names}, phase: known}
         self._functions[phase] = known
         setattr(model, f"{phase}_function", known)

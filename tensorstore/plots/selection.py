@@ -167,7 +167,11 @@ def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:
     saved = run_reader_of(trial).tensors(ModeKeys.GLOBAL)
     if patterns is None:
         return [name for name, _ in saved]
-    return [n for n, of in saved if n in patterns or any(belongs_to(n, of, p) or fnmatchcase(n, p) for p in patterns)]
+    return [
+        name
+        for name, collections in saved
+        if name in patterns or any(belongs_to(name, collections, each) or fnmatchcase(name, each) for each in patterns)
+    ]
 
 
 def _no_match(trials: Sequence[Trial], patterns: Sequence[str] | None) -> ConfigurationError:
